@@ -27,7 +27,11 @@ from typing import Any
 
 from .meaning import Step
 
-__all__ = ["Asked", "Diary", "Held", "History", "Operation", "Read", "read_history"]
+__all__ = ["UNNAMED", "Asked", "Diary", "Held", "History", "Operation", "Read", "read_history"]
+
+
+UNNAMED = -1
+"""The ordinal in an answer that names the version alone, as those of SQL."""
 
 
 class Diary:

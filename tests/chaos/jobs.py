@@ -10,6 +10,7 @@ from typing import Any, Final
 import sluice
 from sluice.coordinator.commit.outcomes import Commit
 
+from .blocks import run_block
 from .followers import consume, consume_the_rest
 from .meaning import Step
 from .worker import Worker, perform
@@ -119,9 +120,24 @@ def move_money(worker: Worker) -> None:
         first, second = (account(table, number) for number in dice.sample(range(ACCOUNTS), 2))
         worker.transact("transfer in one table", table, [_moved(first, -amount), _moved(second, amount)])
         return
-    mark: Step = {"do": "append", "rows": [[f"{name}/0", f"m{dice.randrange(3)}", 0]]}
-    does: dict[str, list[Step]] = {LEDGERS[0]: [_moved(source, -amount), mark], LEDGERS[1]: [_moved(target, amount), mark]}
-    _jointly(worker, "transfer", does)
+    _jointly(worker, "transfer", _transfer(name, source, target, amount, f"m{dice.randrange(3)}"))
+
+
+def move_money_in_sql(worker: Worker) -> None:
+    """The same transfers as blocks of SQL; now and then marks go in both tables."""
+    dice = worker.dice
+    if dice.random() < 0.2:
+        gone: Step = {"do": "delete", "part": f"m{dice.randrange(3)}", "lo": 0, "hi": 1}
+        run_block(worker, {name: [gone] for name in LEDGERS})
+        return
+    source, target = (account(table, dice.randrange(ACCOUNTS)) for table in LEDGERS)
+    run_block(worker, _transfer(worker.diary.next_name(), source, target, dice.randint(-20, 20), f"m{dice.randrange(3)}"))
+
+
+def _transfer(name: str, source: tuple[str, str], target: tuple[str, str], amount: int, part: str) -> dict[str, list[Step]]:
+    """What a transfer does, with a mark in both tables."""
+    mark: Step = {"do": "append", "rows": [[f"{name}/0", part, 0]]}
+    return {LEDGERS[0]: [_moved(source, -amount), mark], LEDGERS[1]: [_moved(target, amount), mark]}
 
 
 def _moved(of: tuple[str, str], amount: int) -> Step:
@@ -193,6 +209,7 @@ JOBS: Mapping[str, Callable[[Worker], None]] = {
     "loader": load_events,
     "leases": hold_events,
     "ledgers": move_money,
+    "blocks": move_money_in_sql,
     "tidy": tidy_up,
     "reader": read_all,
     "together": read_both,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .history import Held, History, Operation, Read
+from .history import UNNAMED, Held, History, Operation, Read
 from .meaning import Change, Row, Rows, Step, applied, change_of, digest, noted, only_appends
 from .rawlog import Transaction, Version
 
@@ -116,7 +116,7 @@ class Judge:
                 self.violations.append(f"twice: {label} is in {table} at versions {versions}")
         if operation.answer == "committed":
             for table, (version, ordinal) in operation.places.items():
-                found = [(each.version, each.ordinal) for each in places.get(table, ())]
+                found = [(each.version, ordinal if ordinal == UNNAMED else each.ordinal) for each in places.get(table, ())]
                 if (version, ordinal) not in found and not (operation.repeated and found):
                     self.violations.append(f"lost: {label} was told {table} version {version}.{ordinal}, and is at {found or 'no place'}")
             if not operation.places:

@@ -57,6 +57,8 @@ class Plan:
             "leases-b": "leases",
             "ledgers-a": "ledgers",
             "ledgers-b": "ledgers",
+            "blocks-a": "blocks",
+            "blocks-b": "blocks",
             "tidy-a": "tidy",
             "tidy-b": "tidy",
             "reader": "reader",
@@ -69,7 +71,7 @@ class Plan:
     @staticmethod
     def tiny(seed: int, seconds: float) -> Plan:
         """A few processes for some seconds."""
-        named = ("events", "loader", "ledgers", "tidy", "reader", "together")
+        named = ("events", "loader", "ledgers", "blocks", "tidy", "reader", "together")
         roles = {**{name: name for name in named}, "consumer-a": "consumer", "consumer-b": "consumer"}
         return Plan(seed, seconds, roles, pause_s=0.15)
 

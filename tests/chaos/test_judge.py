@@ -17,7 +17,7 @@ import pytest
 from sluice.coordinator.nodes.identity import another_id, new_client, new_id, new_plan_id, owner_of
 
 from .evidence import _plan_in
-from .history import Asked, Diary, Held, History, Operation, Read, read_history
+from .history import UNNAMED, Asked, Diary, Held, History, Operation, Read, read_history
 from .judge import Judge
 from .meaning import Step, digest
 from .rawlog import LogReader, Wrong
@@ -184,6 +184,24 @@ def torn_pair(case: Case) -> None:
     case.history.asked.clear()
 
 
+def block(case: Case, *, of_both: bool) -> None:
+    """A block of SQL, whose answer names versions; its key is its number."""
+    for books in (case.left, case.right) if of_both else (case.left,):
+        books.commit([20], [(f"x.0/{books.name}", "p", 1)], by="sql", apps={"sluice.key:x.0": 0})
+    does = {name: [{"do": "append", "rows": [[f"x.0/{name}", "p", 1]]}] for name in ("left", "right")}
+    places = {"left": (3, UNNAMED), "right": (3, UNNAMED)}
+    case.operation("x.0", does, [], number=("sluice.key:x.0", 0), places=places, ended=20.0)
+
+
+def torn_block(case: Case) -> None:
+    block(case, of_both=False)
+
+
+def block_of_another_version(case: Case) -> None:
+    block(case, of_both=True)
+    case.history.operations["x.0"].places["right"] = (2, UNNAMED)
+
+
 def fits_nothing(case: Case) -> None:
     case.read({"left": (2, digest([("w.0/0", "p", 5), ("w.0/1", "q", 7)]))})
 
@@ -292,6 +310,9 @@ def collected_early(case: Case) -> None:
         (unavailable_and_visible, "refused and visible: x.0"),
         (torn_pair, "torn: w.2"),
         (torn_pair, "torn: left version 2"),
+        (torn_block, "torn: x.0"),
+        (torn_block, "lost: x.0 (a kind) was told right version 3"),
+        (block_of_another_version, "lost: x.0 (a kind) was told right version 2"),
         (fits_nothing, "fits nothing: read latest"),
         (of_no_version, "fits nothing: read latest"),
         (stale, "stale: read latest"),
@@ -335,6 +356,12 @@ def repeated_number(case: Case) -> Case:
     case.operation("x.0", rows, [20], places={"left": (3, 0)}, ended=20.0, **number)
     case.operation("y.0", rows, [21], answer="unknown", ended=20.0, **number)
     return case
+
+
+def test_an_answer_may_name_the_version_alone() -> None:
+    case = right_case()
+    block(case, of_both=True)
+    assert case.violations() == []
 
 
 def test_the_outcome_of_a_repeated_number_is_the_place_of_its_first_commit() -> None:

@@ -178,5 +178,14 @@ def test_conflicts_are_foreseen(warehouse: Warehouse, one: str, other: str, verd
 
 def test_a_wrong_column_is_no_unknown_condition(warehouse: Warehouse) -> None:
     made(warehouse)
-    with pytest.raises(sluice.InvalidRequest, match="'dya' is unknown"):
-        warehouse.sql("EXPLAIN CONFLICT DELETE FROM sales.orders WHERE dya = 'mo' WITH DELETE FROM sales.orders")
+    for text, message in (
+        ("DELETE FROM sales.orders WHERE dya = 'mo'", "'dya' is unknown"),
+        ("DELETE FROM sales.orders x WHERE x.dya IN (SELECT day FROM sales.totals)", "column 53: there is no column dya; did you mean day"),
+        ("DELETE FROM sales.orders WHERE day IN (SELECT dya FROM sales.totals)", "there is no column dya; did you mean day"),
+        ("UPDATE sales.orders SET vv = 1", "did you mean v"),
+        ("MERGE INTO sales.orders o USING sales.totals s ON o.day = s.dya WHEN MATCHED THEN DELETE", "there is no column dya"),
+    ):
+        with pytest.raises(sluice.InvalidRequest, match=message):
+            warehouse.sql(f"EXPLAIN CONFLICT {text} WITH DELETE FROM sales.orders")
+    sparks = "UPDATE sales.orders SET v = 1 WHERE soundex(day) IN (SELECT soundex(day) FROM sales.totals)"
+    warehouse.sql(f"EXPLAIN CONFLICT {sparks} WITH DELETE FROM sales.orders")

@@ -138,8 +138,6 @@ def test_namespaces(warehouse: Warehouse) -> None:
     warehouse.sql("CREATE TABLE shop.t (id INT) USING sluice")
     with pytest.raises(sluice.NamespaceNotEmpty):
         warehouse.sql("DROP SCHEMA shop")
-    with pytest.raises(sluice.UnsupportedFeature, match="drop the tables one by one"):
-        warehouse.sql("DROP SCHEMA shop CASCADE")
     warehouse.sql("DROP TABLE shop.t", "DROP SCHEMA shop", "DROP SCHEMA IF EXISTS shop")
     with pytest.raises(sluice.NamespaceNotFound):
         warehouse.sql("DROP NAMESPACE shop")

@@ -66,6 +66,18 @@ def test_files_of_all_formats(warehouse: Warehouse, folder: Path) -> None:
     assert warehouse.rows("SELECT id, more FROM sales.t WHERE more") == [(10, True)]
 
 
+def test_columns_are_made_of_a_files_columns(warehouse: Warehouse, folder: Path) -> None:
+    (folder / "e.csv").write_text("9,nine\n10,\n")
+    copy = f"COPY INTO sales.t FROM (SELECT CAST(_c0 AS BIGINT) + :more AS id, upper(_c1) AS name FROM '{folder}/e.csv') FILEFORMAT = CSV"
+    assert (warehouse.rows(copy, {"more": 1}), warehouse.rows(copy, {"more": 2})) == ([(2, 2, 1, 0)], [(0, 0, 0, 1)])
+    text = f"(SELECT name, id::BIGINT * 2 AS id FROM '{folder}/c.csv') FILEFORMAT = CSV FORMAT_OPTIONS ('header' = 'true', 'sep' = ';')"
+    assert warehouse.rows(f"COPY INTO sales.t FROM {text}") == [(2, 2, 1, 0)]
+    assert warehouse.rows(f"COPY INTO sales.t FROM (SELECT * FROM '{folder}') FILEFORMAT = JSON PATTERN = '*.json'") == [(2, 2, 1, 0)]
+    assert warehouse.rows(f"COPY INTO sales.t FROM (SELECT ID AS id FROM '{folder}') FILEFORMAT = PARQUET PATTERN = 's*'") == [(1, 1, 1, 0)]
+    found = [(10, "NINE"), (11, None), (8, "x; y"), (10, None), (6, "j"), (7, None), (3, None)]
+    assert warehouse.rows("SELECT * FROM sales.t") == sorted(found, key=repr)
+
+
 def test_of_two_copies_at_once_one_loads_a_file(warehouse: Warehouse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both_read = threading.Barrier(2, timeout=30)
     waited = threading.local()
@@ -100,7 +112,10 @@ def test_a_copy_that_fails_loads_nothing(warehouse: Warehouse, folder: Path) -> 
         (f"FROM '{folder}' FILEFORMAT = JSON FILES = ('d.json') PATTERN = '*'", "FILES and PATTERN were given"),
         (f"FROM '{folder}' FILEFORMAT = JSON FORMAT_OPTIONS ('multiLine' = 'true')", "no option 'multiline' here"),
         (f"FROM '{folder}' FILEFORMAT = CSV COPY_OPTIONS ('forse' = 'true')", "no option 'forse' here; it has force, mergeschema"),
-        ("FROM (SELECT 1) FILEFORMAT = CSV", "takes the files as they are"),
+        ("FROM (SELECT 1) FILEFORMAT = CSV", "expected FROM"),
+        (f"FROM (SELECT id FROM '{folder}' WHERE id > 1) FILEFORMAT = JSON", "SELECT columns FROM 'path', and nothing more"),
+        (f"FROM (SELECT idd FROM '{folder}/d.json') FILEFORMAT = JSON", "column 32: there is no column idd; did you mean id"),
+        (f"FROM (SELECT id, 1 AS more FROM '{folder}/d.json') FILEFORMAT = JSON", "d.json: the data has column 'more'"),
         (f"FROM '{folder}' PATTERN = '*'", "expected FILEFORMAT"),
     ):
         with pytest.raises(sluice.InvalidRequest, match=message):

@@ -139,3 +139,25 @@ def test_a_merge_by_keys_disturbs_nobody_else(tables: Warehouse) -> None:
                WHEN MATCHED THEN UPDATE SET n = u.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (u.id, u.n)"""
         )
     assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10), (2, 3), (3, 30)]
+
+
+def test_rows_with_a_primary_key(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        """CREATE TABLE sales.k (id INT NOT NULL, p STRING, n INT, PRIMARY KEY (id)) USING sluice PARTITIONED BY (p)
+           TBLPROPERTIES ('sluice.conflictPolicy' = 'maxcompute-delta')""",
+        "INSERT INTO sales.k VALUES (1, 'a', 1), (2, 'a', 2), (2, NULL, 3)",
+    )
+    rows = "(SELECT * FROM VALUES (1, 'a', 10), (3, 'a', 30), (3, 'a', 31), (2, NULL, 20) AS v(id, p, n)) s"
+    merge = (
+        f"MERGE INTO sales.k t USING {rows} ON t.id = s.id AND t.p <=> s.p WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    held = [(1, "a", 10), (2, "a", 2), (2, None, 20), (3, "a", 31)]
+    assert warehouse.rows(merge)[0][1:] == (2, 0, 2)
+    assert warehouse.rows("SELECT * FROM sales.k") == sorted(held, key=repr)
+    for values in ("id = t.id + 1", "p = 'b'"):
+        with pytest.raises(sluice.InvalidRequest, match="a row is identified by its partition and its primary key"):
+            warehouse.sql(
+                f"MERGE INTO sales.k t USING {rows} ON t.id = s.id AND t.p = s.p WHEN MATCHED AND s.n = 10 THEN UPDATE SET {values}"
+            )
+    warehouse.sql("MERGE INTO sales.k t USING (SELECT 1 AS id) s ON false WHEN NOT MATCHED THEN INSERT (id, p, n) VALUES (s.id, 'a', 11)")
+    assert warehouse.rows("SELECT n FROM sales.k WHERE id = 1") == [(11,)]

@@ -124,6 +124,10 @@ def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
         ("SELECT id FROM sales.orders WHERE", "column 29: the query cannot be read: something is missing here"),
         ("SELECT id FROM sales.orders\nWHERE", "the query cannot be read"),
         ("SELECT 'a", "does not end"),
+        ("SELECT id, FROM sales.orders", "column 10: this comma separates nothing"),
+        ("SELECT id,, day FROM sales.orders", "column 11: this comma separates nothing"),
+        ("SELECT id FROM sales.orders WHERE id IN (1, 2,)", "column 46: this comma separates nothing"),
+        ("SELECT id FROM sales.orders GROUP BY id, ORDER BY id", "column 40: this comma separates nothing"),
         (" selec 1", "line 1, column 2: no statement begins with this word; did you mean SELECT"),
         ("'a'", "no statement begins with this word"),
         ("SELECT cast('a' AS INT)", "DuckDB says: Conversion Error"),
@@ -134,9 +138,29 @@ def test_errors_show_the_place(orders: Warehouse, text: str, message: str) -> No
         orders.rows(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["SELECT frobnicate(id) FROM sales.orders", "EXPLAIN SELECT 1", "CACHE TABLE x", "SELECT * FROM sales.orders@20260101000000000"]
-)
+def test_changes_between_versions_and_times(orders: Warehouse) -> None:
+    orders.sql("DELETE FROM sales.orders WHERE id = 1", "INSERT INTO sales.orders VALUES (4, NULL, 1)")
+    table = orders.catalog.open("sales.orders")
+    moments = [datetime.fromtimestamp(table.snapshot(each).timestamp / 1000, timezone.utc) for each in range(4)]
+    changed, last = "SELECT id, _change_type FROM sales.orders", [(4, "insert")]
+    assert orders.rows(f"{changed} VERSION BETWEEN 1 AND 3") == [(1, "delete"), *last]
+    assert orders.rows(f"{changed} FOR VERSION BETWEEN :a AND :a + 1", {"a": 2}) == last
+    assert orders.rows(f"{changed} VERSION BETWEEN 3 AND 3") == []
+    assert orders.rows(f"{changed} TIMESTAMP BETWEEN '{moments[2].isoformat()}' AND '{moments[3].isoformat()}'") == last
+    since = f"SELECT id, _change_type FROM table_changes('sales.orders', '{moments[3].isoformat()}'"
+    assert orders.rows(f"{since})") == orders.rows(f"{since}, '{moments[3].isoformat()}')") == last
+    marked = moments[1].astimezone().strftime("%Y%m%d%H%M%S%f")[:17]
+    assert orders.rows(f"SELECT count(*) FROM sales.orders@{marked}") == [(3,)]
+    for text, message in (
+        (f"{changed} VERSION BETWEEN 3 AND 1", "column 65: this is before the first bound, 3"),
+        (f"{since}, 3)", "two of a kind"),
+        ("SELECT * FROM sales.orders@2026", "yyyyMMddHHmmssSSS"),
+    ):
+        with pytest.raises(sluice.InvalidRequest, match=message):
+            orders.rows(text)
+
+
+@pytest.mark.parametrize("text", ["SELECT frobnicate(id) FROM sales.orders", "EXPLAIN SELECT 1", "CACHE TABLE x"])
 def test_what_needs_spark_says_so(orders: Warehouse, text: str) -> None:
     with pytest.raises(sluice.UnsupportedFeature, match="needs Spark") as refused:
         orders.rows(text)

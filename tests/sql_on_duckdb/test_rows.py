@@ -107,9 +107,14 @@ def test_changes_that_need_spark_say_so(orders: Warehouse, text: str, message: s
         ("UPDATE sales.orders SET amount = 1, amount = 2", "assigned twice"),
         ("DELETE FROM sales.orders WHERE amunt < 1", "line 1, column 32: .*'amunt' is unknown"),
         ("UPDATE sales.orders SET amount 1", "line 1, column 32: expected ="),
+        ("UPDATE sales.orders SET amount = id / 0", "line 1, column 8: .*divide by zero"),
+        ("DELETE FROM sales.orders WHERE id % 0 = 1", "line 1, column 32: .*divide by zero"),
+        ("DELETE FROM sales.orders WHERE id", "line 1, column 32: .*a condition must be BOOLEAN, and this is BIGINT"),
+        ("UPDATE sales.orders SET amount = 1 WHERE id + 1", "a condition must be BOOLEAN"),
     ],
 )
 def test_wrong_changes_show_the_place(orders: Warehouse, text: str, message: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.InvalidRequest, match=message) as refused:
         orders.sql(text)
+    assert not isinstance(refused.value, sluice.UnsupportedFeature)
     assert orders.catalog.open("sales.orders").version == 1

@@ -44,6 +44,7 @@ def test_tables_are_altered_cared_for_and_dropped(warehouse: Warehouse) -> None:
         "INSERT INTO sales.t VALUES (1)",
         "INSERT INTO sales.t VALUES (2)",
         "OPTIMIZE sales.t",
+        "ALTER TABLE sales.t COMPACT MINOR",
         "VACUUM sales.t RETAIN 200 HOURS",
         "ALTER TABLE sales.t ADD CONSTRAINT small CHECK (id < 10)",
         "RESTORE TABLE sales.t TO VERSION AS OF 1",
@@ -95,6 +96,43 @@ def test_texts_of_limited_length(warehouse: Warehouse) -> None:
     with pytest.raises(sluice.UnsupportedFeature, match="no length of a text in another column"):
         warehouse.sql("ALTER TABLE sales.l ADD COLUMN s.y VARCHAR(2)")
     assert len(warehouse.rows("SELECT * FROM sales.l")) == 2
+
+
+def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        "CREATE TABLE sales.t (id INT, p STRING) USING sluice PARTITIONED BY (p) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        *("INSERT INTO sales.t VALUES (1, 'a'), (2, 'a'), (1, 'b')" for _ in range(2)),
+        "DELETE FROM sales.t WHERE id = 2",
+        "ALTER TABLE sales.t PARTITION (p = 'b') COMPACT MINOR",
+    )
+    files = warehouse.catalog.open("sales.t").snapshot().files
+    assert [files(f"p = '{each}'").num_rows for each in "ab"] == [2, 1]
+    [(_, metrics)] = warehouse.rows("COMPACT TABLE sales.t PARTITION (p = :p) MAJOR", {"p": "a"})
+    assert (metrics["numFilesAdded"], metrics["numFilesRemoved"]) == (1, 2)
+    assert metrics["deletionVectorStats"]["numDeletionVectorsRemoved"] == 2
+    for text, message in (
+        ("ALTER TABLE sales.t COMPACT", "expected MINOR or MAJOR, but the statement ends"),
+        ("COMPACT sales.t FULL", "column 17: expected MINOR or MAJOR"),
+        ("COMPACT sales.t PARTITION (id = 1) MINOR", "id is no partition column; those are p"),
+        ("COMPACT sales.tt MINOR", "did you mean sales.t"),
+    ):
+        with pytest.raises(sluice.InvalidRequest, match=message):
+            warehouse.sql(text)
+
+
+def test_a_namespace_goes_with_its_tables(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.t (id INT) USING sluice", "INSERT INTO sales.t VALUES (1)")
+    warehouse.sql(f"CREATE TABLE sales.own (id INT) USING sluice LOCATION '{warehouse.folder}/own'")
+    with pytest.raises(sluice.NamespaceNotEmpty, match="sales has tables"):
+        warehouse.sql("DROP NAMESPACE sales RESTRICT")
+    warehouse.sql("DROP SCHEMA sales CASCADE", "DROP DATABASE IF EXISTS sales CASCADE")
+    assert [each.name for each in warehouse.catalog.namespaces()] == ["default"]
+    assert warehouse.rows(f"SELECT * FROM sluice.`{warehouse.folder}/own`") == []
+    warehouse.sql("UNDROP TABLE sales.t AS back")
+    assert warehouse.rows("SELECT id FROM back") == [(1,)]
+    with pytest.raises(sluice.InvalidRequest, match="default cannot be dropped"):
+        warehouse.sql("DROP NAMESPACE default CASCADE")
+    assert warehouse.rows("SELECT id FROM back") == [(1,)]
 
 
 def test_a_table_its_name_and_its_rows_are_one_commit(warehouse: Warehouse) -> None:

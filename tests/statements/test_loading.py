@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sluice.statements.altering import Alter
-from sluice.statements.cursor import Name
+from sluice.statements.care import Compact
+from sluice.statements.cursor import Name, Span
 from sluice.statements.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
 from sluice.statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from sluice.statements.reading import Malformed, read
@@ -18,6 +19,11 @@ STATEMENTS = [
         {"path": "s3://b/p", "format": "CSV", "pattern": "*.csv", "format_options": {"header": "true"}, "copy_options": {"force": "true"}},
     ),
     ("COPY INTO t FROM 'p' FILEFORMAT = parquet FILES = ('a', 'b')", CopyInto, {"format": "PARQUET", "files": ("a", "b")}),
+    ("COPY INTO t FROM (SELECT a, f(b) FROM 'p') FILEFORMAT = csv", CopyInto, {"path": "p", "format": "CSV", "columns": Span(25, 32)}),
+    ("COMPACT TABLE t MINOR", Compact, {"mode": "minor", "partition": ()}),
+    ("COMPACT t PARTITION (d = 1) MAJOR;", Compact, {"mode": "major", "partition": (("d", Span(25, 26)),)}),
+    ("ALTER TABLE t COMPACT 'major'", Compact, {"mode": "major"}),
+    ("alter table t partition (d = 1) compact minor", Compact, {"mode": "minor", "partition": (("d", Span(29, 30)),)}),
     ("REORG TABLE t WHERE d > 1 APPLY (PURGE)", Reorganise, {}),
     ("FSCK REPAIR TABLE t DRY RUN", Repair, {"dry_run": True}),
     ("ANALYZE TABLE t COMPUTE STATISTICS FOR ALL COLUMNS", Analyze, {"columns": None, "refused": None}),
@@ -91,7 +97,7 @@ def read_name(text: str) -> Name:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("COPY INTO t FROM (SELECT 1) FILEFORMAT = CSV", "takes the files as they are"),
+        ("COPY INTO t FROM (SELECT 1) FILEFORMAT = CSV", "expected FROM, but the statement ends"),
         ("COPY INTO t FROM 'p'", "expected FILEFORMAT"),
         ("COPY INTO t FROM 'p' FILEFORMAT = CSV SPEED = 1", "expected FILES, PATTERN"),
         ("REORG TABLE t APPLY (UPGRADE UNIFORM)", "expected PURGE"),

@@ -118,7 +118,7 @@ def _evaluating(asked: Plain, at: Span | Name) -> Iterator[None]:
     try:
         yield
     except PredicateError as error:
-        if "columns" in error.details:  # a column that the table lacks
+        if "columns" in error.details or error.details.get("wrong"):  # a column that the table lacks, or what Spark refuses, too
             raise asked.refused(at, error.message) from error
         raise asked.needs_spark(at, error.message) from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -12,20 +14,26 @@ from ..sql_plain.concurrency import foreseeing
 from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known
 from ..sql_plain.place import opened
 from ..sql_plain.reports import Answer
+from ..sql_plain.request import Edit
 from ..statements.care import Optimize
 from ..statements.compound import ExplainConflict
 from ..statements.cursor import Span
-from ..statements.rows import Insert, Merge, Truncate
-from ..storage.errors import PredicateError
+from ..statements.relations import Relation
+from ..statements.rows import Insert, Merge, Truncate, Update
+from ..storage.errors import PredicateError, UnsupportedFeature
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.datatypes import PrimitiveType, StructType
+from ..storage.schema.schema import to_arrow
+from ..storage.schema.sqltypes import quoted_name
 from ..tables.table import Table
 from .conditions import condition_of, known_part
+from .engine import run
 from .inserting import source_of
-from .merging import matching_of
-from .names import called, unqualified
-from .plain import Plain
-from .queries import require_place
+from .merging import SOURCE, matching_of, source_called
+from .names import assigned, called, unqualified
+from .plain import NEEDS_SPARK, Plain
+from .queries import as_views, query, require_place, without_rows
+from .targets import TARGET
 
 __all__ = ["explain_conflict"]
 
@@ -43,7 +51,11 @@ def _foreseen(asked: Plain, statement: Foreseeable, table: Table) -> Foreseen:
     schema = table.struct
 
     def condition(where: Span, alias: str | None = None) -> str | None:
-        if not getattr(statement, "relations", ()):
+        relations = getattr(statement, "relations", ())
+        if relations:
+            with _passing():
+                _resolve(asked, where, relations, f"{TARGET} AS {quoted_name(alias or TARGET)}", {TARGET: to_arrow(schema).empty_table()})
+        else:
             _check_columns(asked, where, alias, schema)
         known = known_part(condition_of(asked.expression(where)), schema, alias)
         return None if known is None else known.to_sql()
@@ -56,9 +68,13 @@ def _foreseen(asked: Plain, statement: Foreseeable, table: Table) -> Foreseen:
     places = [require_place(asked, each.name) for each in statement.relations if each.is_current and each.changes is None]
     reads_itself = any(opened(each).location == table.location for each in places)
     if isinstance(statement, Merge):
+        _check_merge(asked, statement, schema)
         found = matching_of(asked, statement, schema)
         return foreseeing.merging(statement, Known(ANY if found is None else found.to_sql(), reads_itself))
     alias = statement.alias or called(statement.target)
+    if isinstance(statement, Update):
+        with _passing():
+            assigned(asked, statement.assignments, alias, schema)
     where = None if statement.where is None else condition(statement.where, alias)
     return foreseeing.changing_rows(asked, statement, Known(where or ANY, reads_itself), schema)
 
@@ -70,6 +86,36 @@ def _check_columns(asked: Plain, where: Span, alias: str | None, schema: StructT
     except PredicateError as error:
         if "columns" in error.details:
             raise asked.refused(where, error.message) from error
+
+
+def _check_merge(asked: Plain, statement: Merge, schema: StructType) -> None:
+    """Raise InvalidRequest for a column in ON that neither side has. What only Spark evaluates passes."""
+    begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
+    inside = [each for each in statement.relations if each.end <= statement.source.end]
+    outside = [each for each in statement.relations if each not in inside]
+    target = quoted_name(statement.alias or called(statement.target) or TARGET)
+    both = f"{TARGET} AS {target}, {SOURCE} AS {quoted_name(source_called(statement))}"
+    with _passing():
+        source = query(asked, (statement.source,), inside, [begin], without_rows)
+        _resolve(asked, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source})
+
+
+def _resolve(asked: Plain, where: Span, relations: Sequence[Relation], of: str, tables: Mapping[str, pa.Table]) -> None:
+    """Have DuckDB resolve a condition over tables without rows. Raises InvalidRequest, UnsupportedFeature ("Spark")."""
+    views, others = as_views(asked, relations, without_rows)
+    placed, bound = asked.placed((where,), [Span(each.start, each.end) for each in relations])
+    condition = asked.edited((where,), [*views, *placed])[where.start :].strip()
+    run(asked, where, f"SELECT 1 FROM {of} WHERE ({condition})", bound, {**others, **tables})  # noqa: S608 - names are quoted
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    """Whatever only Spark evaluates passes."""
+    try:
+        yield
+    except UnsupportedFeature as error:
+        if error.features != [NEEDS_SPARK]:
+            raise
 
 
 def _values(rows: pa.Table, schema: StructType) -> str:

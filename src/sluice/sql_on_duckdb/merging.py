@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -36,10 +37,10 @@ from ..tables.write.merging import (
     merge_metrics,
     merge_parameters,
 )
-from ..tables.write.operation_records import Step
+from ..tables.write.operation_records import Step, reads_of
 from ..tables.write.row_changes import target_of
-from ..tables.write.row_operations import require_no_keys, with_those_made_of
-from ..tables.write.upsert import Keys
+from ..tables.write.row_operations import keys_changed
+from ..tables.write.upsert import Keys, newest_key, upsert_rows
 from .conditions import condition_of, conjuncts, known_part
 from .engine import run
 from .names import assigned, called, with_defaults
@@ -48,9 +49,10 @@ from .queries import Reading, as_views, query
 from .storing import stored
 from .targets import NUMBER, TARGET, Changes, Rows, apply_to
 
-__all__ = ["matching_of", "merge_rows"]
+__all__ = ["SOURCE", "matching_of", "merge_rows", "source_called"]
 
-_SOURCE: Final = "__sluice_source"
+SOURCE: Final = "__sluice_source"
+"""The name of a MERGE's source, in DuckDB."""
 _SOURCE_NUMBER: Final = "__sluice_source_number"
 _PAIRS: Final = "__sluice_pairs"
 """Pairs of rows, by their numbers; also the rows of one side alone."""
@@ -83,24 +85,40 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         values = [_values(asked, statement, clause, source, draft.schema) for clause in statement.clauses]
-        for each in values:
-            require_no_keys(draft, with_those_made_of(draft.schema, list(each)))
         only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
         known = _looked_for(asked, statement, source, draft.schema, views) if only_matches else None
         target = target_of(draft, known, known)
         rows = Rows.of(asked, draft, target.files)
         numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
-        work = _Work(asked, statement, texts, {**tables, TARGET: rows.data, _SOURCE: numbered})
+        work = _Work(asked, statement, texts, {**tables, TARGET: rows.data, SOURCE: numbered})
         changes = _changes(work, list(zip(statement.clauses, values, strict=True)), rows, plan)
-        apply_to(draft, rows, changes, label)
+        reads = _applied(draft, rows, changes, label, target.reads)
         counted.append(counts := changes.counts)
         told = [(each, None if each.condition is None else each.condition.of(asked.text)) for each in statement.clauses]
         parameters = merge_parameters(statement.on.of(asked.text), told)
-        step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), target.reads)
-        return target.reads, step if counts.affected else None
+        step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), reads)
+        return reads, step if counts.affected else None
 
     part.change_elsewhere("MERGE", change, replaces=any(clause.matched != NOT_MATCHED for clause in statement.clauses))
     return counted[0]
+
+
+def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
+    """Make changes part of the draft; returns what was read.
+
+    In a table with a primary key new rows replace those with their keys, as in an append. Raises InvalidRequest if a key would change.
+    """
+    key = newest_key(draft.metadata, draft.schema)
+    if changes.replaced is not None:
+        old = rows.data.take(changes.replaced.column(NUMBER))
+        other = [name for name in key if not old.column(name).equals(changes.replaced.column(name))]
+        if other:
+            raise keys_changed(other)
+    apply_to(draft, rows, changes if not key else replace(changes, added=None), label)
+    if not key or changes.added is None:
+        return reads
+    found, _ = upsert_rows(draft, changes.added, None, label=f"{label}k")
+    return reads_of([reads, found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +139,19 @@ class _Texts:
             spans += [each.value for each in clause.assignments]
         placed, bound = asked.placed(spans, [Span(each.start, each.end) for each in views])
         target = statement.alias or called(statement.target) or TARGET
-        return _Texts(asked, [*views, *placed], bound, quoted_name(target), quoted_name(_source_called(statement)))
+        return _Texts(asked, [*views, *placed], bound, quoted_name(target), quoted_name(source_called(statement)))
 
     def __call__(self, span: Span) -> str:
         """An expression."""
         return f"({self.asked.edited((span,), self.edits)[span.start :].strip()})"
 
 
-def _source_called(statement: Merge) -> str:
+def source_called(statement: Merge) -> str:
+    """What the source of a MERGE is called."""
     if statement.source_alias is not None:
         return statement.source_alias
     first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
-    return (None if first is None else called(first.name)) or _SOURCE
+    return (None if first is None else called(first.name)) or SOURCE
 
 
 def _values(asked: Plain, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
@@ -147,7 +166,7 @@ def _values(asked: Plain, statement: Merge, clause: MergeClause, source: pa.Tabl
                 "Add it, or name the columns to write"
             )
             raise SchemaMismatch(asked.shown(statement.source, said), columns=lacking)
-        side = quoted_name(_source_called(statement))
+        side = quoted_name(source_called(statement))
         return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in schema.names if name not in made}
     return with_defaults(asked, assigned(asked, clause.assignments, statement.alias or called(statement.target), schema), schema)
 
@@ -165,7 +184,7 @@ def _looked_for(asked: Plain, statement: Merge, source: pa.Table, schema: Struct
     """A condition of all rows that a row of the source can match; None if nothing is known."""
     alone = matching_of(asked, statement, schema, views)
     tree = condition_of(asked.expression(statement.on, views))
-    target, other = (statement.alias or called(statement.target) or TARGET).lower(), _source_called(statement).lower()
+    target, other = (statement.alias or called(statement.target) or TARGET).lower(), source_called(statement).lower()
     keys: dict[str, pa.ChunkedArray] = {}
     for part in conjuncts(tree) if tree is not None else ():
         sides = [part.left, part.right] if isinstance(part, exp.EQ) else []
@@ -198,14 +217,14 @@ class _Work:
         self._statement = statement
         self._texts = texts
         self._tables = dict(tables)
-        mine, theirs = f"{TARGET} AS {texts.target}", f"{_SOURCE} AS {texts.source}"
+        mine, theirs = f"{TARGET} AS {texts.target}", f"{SOURCE} AS {texts.source}"
         self._sides = {NUMBER: mine, _SOURCE_NUMBER: theirs}
         both = f"FROM {mine} JOIN {theirs} ON {texts(statement.on)}"
         pairs = self._run(f"SELECT {NUMBER} AS {_MINE}, {_SOURCE_NUMBER} AS {_THEIRS} {both}")
         self._tables[_PAIRS] = pairs
         self._candidates = {
             MATCHED: pairs,
-            NOT_MATCHED: _others(tables[_SOURCE].column(_SOURCE_NUMBER), pairs, _THEIRS),
+            NOT_MATCHED: _others(tables[SOURCE].column(_SOURCE_NUMBER), pairs, _THEIRS),
             NOT_MATCHED_BY_SOURCE: _others(tables[TARGET].column(NUMBER), pairs, _MINE),
         }
         self._chosen = {kind: self._choose(kind) for kind in self._candidates}

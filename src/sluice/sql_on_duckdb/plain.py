@@ -51,6 +51,12 @@ class Plain(Request):
         rows = run(self, span, f"SELECT CAST(({self.edited((span,), edits)}) AS {kind}) AS value", values, {})
         return rows.column(0)[0].as_py()
 
+    def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
+        """What SELECT with these columns gives of rows."""
+        edits, values = self.placed((columns,))
+        text = self.edited((columns,), edits)[columns.start :]
+        return run(self, columns, f"SELECT {text} FROM __sluice_rows", values, {"__sluice_rows": rows})  # noqa: S608 - bound
+
     def milliseconds(self, span: Span) -> int:
         """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the machine's time zone."""
         at = self.cast(span, "TIMESTAMP")

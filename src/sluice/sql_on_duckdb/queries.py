@@ -7,6 +7,8 @@ for its WHERE.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -17,9 +19,10 @@ from ..sql_plain.naming import at_one_moment, edits_of, parts_of
 from ..sql_plain.place import Place, known_place, not_found, opened
 from ..sql_plain.request import Edit
 from ..statements.cursor import Name, Span
-from ..statements.relations import Changes, Relation
+from ..statements.relations import Between, Changes, Relation
 from ..storage.dataclass import dataclass
 from ..storage.schema.datatypes import StructType
+from ..storage.schema.schema import to_arrow
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
@@ -27,7 +30,7 @@ from .conditions import known_part
 from .engine import parsed, run
 from .plain import Plain
 
-__all__ = ["Reading", "SoFar", "as_views", "query", "require_place"]
+__all__ = ["Reading", "SoFar", "as_views", "query", "require_place", "without_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,27 @@ class SoFar:
         return self.part.basis[0].files
 
 
-Reading: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, SoFar]]"
+@dataclass(frozen=True, slots=True)
+class NoRows:
+    """A table's columns, for a statement that is only resolved."""
+
+    struct: StructType
+
+    def to_arrow(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """No rows."""
+        return to_arrow(self.struct).empty_table().select(list(columns))
+
+    def files(self, where: str | None = None) -> pa.Table:
+        """No files."""
+        return pa.table({"size": pa.array([], pa.int64())})
+
+
+def without_rows(tables: Sequence[Table]) -> Mapping[str, NoRows]:
+    """The latest columns of tables."""
+    return {each.location: NoRows(each.struct) for each in tables}
+
+
+Reading: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, SoFar] | Mapping[str, NoRows]]"
 """Gives the latest rows of tables, by location."""
 
 
@@ -60,7 +83,7 @@ class _Source:
 
     relation: Relation
     table: Table
-    snapshot: TableSnapshot | SoFar | None
+    snapshot: TableSnapshot | SoFar | NoRows | None
     view: str
 
 
@@ -121,20 +144,28 @@ def _name(asked: Plain, changes: Changes) -> Name:
 
 
 def _snapshot(asked: Plain, relation: Relation, table: Table) -> TableSnapshot | None:
-    """The version that is asked for; None for the latest."""
+    """The version that is asked for; None for the latest, and for changes."""
     as_of = relation.as_of
-    if relation.between is not None:
-        raise asked.needs_spark(relation.name, "the changes between two versions; table_changes gives them, too")
     if as_of is None:
         return None
-    if as_of.literal is not None and not as_of.is_version:
-        raise asked.needs_spark(as_of.value, "a time after @")
-    if as_of.literal is not None:
+    if as_of.literal is not None and as_of.is_version:
         return table.snapshot(int(as_of.literal))
+    if as_of.literal is not None:
+        return table.snapshot(timestamp=_marked_time(asked, as_of.value, as_of.literal))
     return table.snapshot(*asked.moment(as_of.is_version, as_of.value))
 
 
+def _marked_time(asked: Plain, at: Span, digits: str) -> int:
+    """Milliseconds since the epoch of the time after @, in the machine's time zone."""
+    with suppress(ValueError):
+        if len(digits) == len("yyyyMMddHHmmssSSS"):
+            return int(datetime.strptime(digits, "%Y%m%d%H%M%S%f").timestamp() * 1000)  # noqa: DTZ007 - local, as in Spark
+    raise asked.refused(at, "write the time as yyyyMMddHHmmssSSS")
+
+
 def _rows(asked: Plain, source: _Source, mentioned: frozenset[str] | None, where: str | None) -> pa.Table:
+    if source.relation.between is not None:
+        return _between(asked, source.table, source.relation.between)
     if source.relation.changes is not None or source.snapshot is None:
         return _changes(asked, source)
     names = source.snapshot.struct.names
@@ -149,15 +180,27 @@ def _changes(asked: Plain, source: _Source) -> pa.Table:
     if not 1 <= len(bounds) <= 2:
         said = "table_changes takes a table's name, a first version, and a last one if there is one"
         raise asked.refused(source.relation.name, said)
-    first, *last = (_version(asked, each) for each in bounds)
-    return source.table.changes(first - 1, last[0] if last else None)
+    found = [_bound(asked, each) for each in bounds]
+    if len({by for by, _ in found}) > 1:
+        raise asked.refused(source.relation.name, "one bound is a version and the other one a time: give two of a kind")
+    (by, first), last = found[0], found[1][1] if len(found) > 1 else None
+    return source.table.changes(first - 1, last, by=by)
 
 
-def _version(asked: Plain, span: Span) -> int:
+def _bound(asked: Plain, span: Span) -> tuple[str, int]:
+    """A bound of `table_changes`: "version" with a version, or "timestamp" with milliseconds since the epoch."""
     value = asked.value(span, "STRING")
-    if not str(value).isdecimal():
-        raise asked.needs_spark(span, "a time as a bound of table_changes")
-    return int(value)
+    return ("version", int(value)) if str(value).isdecimal() else ("timestamp", asked.milliseconds(span))
+
+
+def _between(asked: Plain, table: Table, between: Between) -> pa.Table:
+    """The rows that versions after the first bound changed, up to and including the second."""
+    after, up_to = (
+        int(asked.value(each, "BIGINT")) if between.is_version else asked.milliseconds(each) for each in (between.after, between.up_to)
+    )
+    if after > up_to:
+        raise asked.refused(between.up_to, f"this is before the first bound, {after}: give the earlier one first")
+    return table.changes(after, up_to, by="version" if between.is_version else "timestamp")
 
 
 def _check_size(asked: Plain, whole: Span, sources: Sequence[_Source], where: str | None) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ..spark_integration.active_session import user_metadata_of
@@ -72,6 +74,15 @@ class Asked(Request):
         """What an expression without columns gives as a type of Spark's; None for null."""
         [[value]] = self.spark_sql(f"SELECT CAST(({self.expression(span)}) AS {kind})").collect()
         return value
+
+    def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
+        """What SELECT with these columns gives of rows."""
+        view = f"__sluice_{uuid.uuid4().hex}"
+        self.spark.createDataFrame(rows).createTempView(view)
+        try:
+            return self.spark_sql(f"SELECT {self.expression(columns)} FROM `{view}`").toArrow()  # noqa: S608 - values are literals
+        finally:
+            self.spark.catalog.dropTempView(view)
 
     def milliseconds(self, span: Span) -> int:
         """Milliseconds since the epoch, from an expression that gives a time or a text that Spark casts to one, in the session's zone."""

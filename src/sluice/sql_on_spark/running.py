@@ -18,7 +18,7 @@ from ..sql_plain.concurrency.coordination import show_state
 from ..sql_plain.definitions import tables as plain
 from ..sql_plain.dispatch import ON_PLACES
 from ..sql_plain.place import Place
-from ..statements.care import Convert, Optimize, Restore, Vacuum
+from ..statements.care import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name
 from ..statements.loading import Attach, CopyInto, Detach, Reorganise, Repair
@@ -44,7 +44,7 @@ _ON_TABLES: Final[Mapping[type, Callable[[Asked, Any, Place], DataFrame]]] = {
     Merge: rows.merge,
 }
 """What carries out a statement about rows of a table of ours; `ON_PLACES` carries out the others."""
-_OURS_ALONE: Final = (Optimize, Vacuum, Restore, CopyInto, Reorganise, Repair, Detach)
+_OURS_ALONE: Final = (Optimize, Compact, Vacuum, Restore, CopyInto, Reorganise, Repair, Detach)
 """Statements that Spark does not have."""
 
 

@@ -1,19 +1,20 @@
-"""OPTIMIZE, VACUUM, RESTORE, CONVERT and SHALLOW CLONE."""
+"""OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT and SHALLOW CLONE."""
 
 from __future__ import annotations
 
-from ..statements.care import Convert, Optimize, Restore, Vacuum
+from ..statements.care import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.loading import Analyze, Attach, Detach, Reorganise, Repair
 from ..statements.tables import Clone
 from ..storage.errors import TableExists
 from ..tables.table import Table
 from . import optimizing, restoring
 from .definitions.columns import struct_of
+from .partitions import partition_condition
 from .place import Place, catalog_of, opened, title
 from .reports import NOTHING, Answer
 from .request import Request
 
-__all__ = ["analyze", "attach", "clone", "convert", "detach", "optimize", "reorganise", "repair", "restore", "vacuum"]
+__all__ = ["analyze", "attach", "clone", "compact", "convert", "detach", "optimize", "reorganise", "repair", "restore", "vacuum"]
 
 
 def optimize(asked: Request, statement: Optimize, place: Place) -> Answer:
@@ -22,6 +23,14 @@ def optimize(asked: Request, statement: Optimize, place: Place) -> Answer:
     order = statement.z_order_by or None
     how = optimizing.Optimize(where, "full" if statement.full else "major" if order else "minor", None, order)
     return optimizing.optimize(opened(place), how, asked.user_metadata)
+
+
+def compact(asked: Request, statement: Compact, place: Place) -> Answer:
+    """Rewrite files as fewer ones: MINOR small files, MAJOR also those with deleted rows. Answers one row: path and metrics."""
+    table = opened(place)
+    where = partition_condition(asked, statement.partition, table.struct, table.partition_columns)
+    how = optimizing.Optimize(() if where is None else (where,), statement.mode)
+    return optimizing.optimize(table, how, asked.user_metadata)
 
 
 def vacuum(asked: Request, statement: Vacuum, place: Place) -> Answer:

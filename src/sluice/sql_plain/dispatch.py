@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..statements.altering import Alter
-from ..statements.care import Optimize, Restore, Vacuum
+from ..statements.care import Compact, Optimize, Restore, Vacuum
 from ..statements.loading import Analyze, CopyInto, Detach, Reorganise, Repair
 from ..statements.rows import Truncate
 from ..statements.tables import Describe, Drop, Show
@@ -20,6 +20,7 @@ __all__ = ["ON_PLACES"]
 
 ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Optimize: care.optimize,
+    Compact: care.compact,
     Vacuum: care.vacuum,
     Restore: care.restore,
     Reorganise: care.reorganise,

@@ -12,7 +12,8 @@ import hashlib
 import io
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -35,7 +36,6 @@ from .request import Request
 __all__ = ["copy_into"]
 
 _PREFIX: Final = "sluice.copy:"
-_FORMATS: Final = ("PARQUET", "CSV", "JSON")
 _CSV_OPTIONS: Final = frozenset({"header", "sep", "delimiter", "quote", "escape", "nullvalue"})
 _COPY_OPTIONS: Final = frozenset({"force", "mergeschema"})
 _HIDDEN: Final = ("_", ".")
@@ -45,12 +45,16 @@ _FILES_PER_COMMIT: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files to load, by their keys in a store; `options` are the format's, by names in lower case."""
+    """The files to load, by their keys in a store; `options` are the format's, by names in lower case.
+
+    `select` makes the rows to load of those of a file (None: they are the same).
+    """
 
     store: ObjectStore
     keys: tuple[str, ...]
     format: str
     options: Mapping[str, str]
+    select: Callable[[pa.Table], pa.Table] | None = None
 
     def id(self, key: str) -> str:
         """The application id that records a file."""
@@ -119,7 +123,8 @@ def _files(asked: Request, statement: CopyInto) -> _Files:
         keys = [each for each in keys if fnmatch.fnmatchcase(each, statement.pattern)]
     if not keys:
         raise asked.refused(statement.path_at, f"there is no such file at {statement.path}; names that begin with _ or . do not count")
-    return _Files(store, tuple(keys), statement.format, options)
+    select = None if statement.columns is None else partial(asked.selected, statement.columns)
+    return _Files(store, tuple(keys), statement.format, options, select)
 
 
 def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[str]]:
@@ -160,16 +165,23 @@ def _rows(files: _Files, keys: Sequence[str], schema: StructType, counts: dict[s
 def _read(files: _Files, key: str, schema: StructType, *, merges: bool) -> pa.Table:
     """The rows of one file. Raises InvalidRequest if it is not of its format."""
     content = io.BytesIO(files.store.get(key))
+    known = schema if files.select is None else None
     try:
-        if files.format == "PARQUET":
-            return pq.read_table(content)
-        if files.format == "JSON":
-            unexpected = "infer" if merges else "error"
-            options = pa_json.ParseOptions(explicit_schema=_loose(schema), unexpected_field_behavior=unexpected)
-            return pa_json.read_json(content, parse_options=options)
-        return _csv(content, files.options, schema)
+        rows = _FORMATS[files.format](content, files.options, known, "infer" if merges else "error")
     except pa.ArrowInvalid as error:
         raise InvalidRequest(f"{files.store.location}/{key} cannot be read as {files.format}: {error}", location=key) from error
+    return rows if files.select is None else files.select(rows)
+
+
+def _parquet(content: io.BytesIO, _: Mapping[str, str], __: StructType | None, ___: str) -> pa.Table:
+    return pq.read_table(content)
+
+
+def _json(content: io.BytesIO, _: Mapping[str, str], schema: StructType | None, unexpected: str) -> pa.Table:
+    if schema is None:
+        return pa_json.read_json(content)
+    parsing = pa_json.ParseOptions(explicit_schema=_loose(schema), unexpected_field_behavior=unexpected)
+    return pa_json.read_json(content, parse_options=parsing)
 
 
 def _loose(schema: StructType) -> pa.Schema:
@@ -177,20 +189,36 @@ def _loose(schema: StructType) -> pa.Schema:
     return pa.schema([pa.field(each.name, each.type) for each in to_arrow(schema)])
 
 
-def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType) -> pa.Table:
+def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | None, _: str) -> pa.Table:
+    """With a schema its columns; otherwise all columns are texts, called _c0, _c1, ... without a header."""
     header = options.get("header", "false").lower() == "true"
     escape = options.get("escape")
-    kinds = {each.name: each.type for each in to_arrow(schema)}
-    return pa_csv.read_csv(
-        content,
-        read_options=pa_csv.ReadOptions(column_names=None if header else list(kinds)),
-        parse_options=pa_csv.ParseOptions(
-            delimiter=options.get("sep", options.get("delimiter", ",")),
-            quote_char=options.get("quote", '"'),
-            escape_char=escape or False,
-            newlines_in_values=True,
-        ),
-        convert_options=pa_csv.ConvertOptions(
-            column_types=kinds, null_values=[options.get("nullvalue", "")], strings_can_be_null=True, quoted_strings_can_be_null=False
-        ),
+    parsing = pa_csv.ParseOptions(
+        delimiter=options.get("sep", options.get("delimiter", ",")),
+        quote_char=options.get("quote", '"'),
+        escape_char=escape or False,
+        newlines_in_values=True,
     )
+    if schema is not None:
+        kinds = {each.name: each.type for each in to_arrow(schema)}
+        reading = pa_csv.ReadOptions(column_names=None if header else list(kinds))
+    else:
+        reading = pa_csv.ReadOptions(autogenerate_column_names=not header)
+        names = pa_csv.open_csv(content, reading, parsing).schema.names
+        kinds = dict.fromkeys(names, pa.string())
+        content.seek(0)
+    converting = pa_csv.ConvertOptions(
+        column_types=kinds, null_values=[options.get("nullvalue", "")], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    rows = pa_csv.read_csv(content, reading, parsing, converting)
+    return rows if schema is not None or header else rows.rename_columns([f"_c{number}" for number in range(rows.num_columns)])
+
+
+_FORMATS: Final[Mapping[str, Callable[[io.BytesIO, Mapping[str, str], StructType | None, str], pa.Table]]] = {
+    "PARQUET": _parquet,
+    "CSV": _csv,
+    "JSON": _json,
+}
+"""What reads a file with the format's options: with the columns of a schema, or (None) as it is. The last argument says what JSON's
+other fields are: "infer" reads them, "error" refuses them.
+"""

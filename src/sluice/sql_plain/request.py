@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from ..statements.cursor import Name, Span
 from ..statements.reading import parameters_in, pointed
 from ..storage.dataclass import dataclass
@@ -59,6 +61,10 @@ class Request(ABC):
     @abstractmethod
     def cast(self, span: Span, kind: str) -> Any:
         """What an expression without columns gives as a type of Spark's; None for null."""
+
+    @abstractmethod
+    def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
+        """What SELECT with these columns gives of rows."""
 
     @abstractmethod
     def milliseconds(self, span: Span) -> int:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..storage.dataclass import dataclass
+from .care import Compact, compaction
 from .columns import Check, Column, clustering_in, column_after_name, properties_in, property_key
 from .cursor import Cursor, Name, Span
+from .rows import partition_in
 
 __all__ = ["AddedColumn", "Alter", "ColumnAction", "alter"]
 
@@ -65,11 +67,15 @@ class Alter:
 _PLACES: Final = ("FIRST", "AFTER")
 
 
-def alter(here: Cursor) -> Alter | None:
+def alter(here: Cursor) -> Alter | Compact | None:
     """ALTER TABLE."""
     if not here.take("TABLE"):
         return None
-    target = here.name()
+    target, begin = here.name(), here.at
+    partition = partition_in(here) if here.take("PARTITION") else ()
+    if here.take("COMPACT"):
+        return compaction(here, target, partition)
+    here.at = begin
     if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
         missing_only = here.take("IF", "NOT", "EXISTS")
         return Alter(target, "add columns", added=_added(here.inside() if here.sees("(") else _remaining(here)), if_not_exists=missing_only)

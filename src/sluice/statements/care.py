@@ -1,4 +1,4 @@
-"""Statements that reorganise a table or go back in it: OPTIMIZE, VACUUM, RESTORE, CONVERT."""
+"""Statements that reorganise a table or go back in it: OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 from ..storage.dataclass import dataclass
 from .columns import Column, columns_in
 from .cursor import Cursor, Name, Span
+from .rows import partition_in
 
-__all__ = ["READERS", "Convert", "Optimize", "Restore", "Statement", "Vacuum", "when"]
+__all__ = ["READERS", "Compact", "Convert", "Optimize", "Restore", "Statement", "Vacuum", "compaction", "when"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,18 @@ class Optimize:
     where: Span | None = None
     z_order_by: tuple[str, ...] = ()
     full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """ALTER TABLE target [PARTITION (column = value, ...)] COMPACT MINOR|MAJOR, or COMPACT TABLE target ...
+
+    `mode` is "minor" or "major".
+    """
+
+    target: Name
+    mode: str
+    partition: tuple[tuple[str, Span | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ class Convert:
     partitioned_by: tuple[Column, ...] = ()
 
 
-Statement: TypeAlias = Optimize | Vacuum | Restore | Convert
+Statement: TypeAlias = Optimize | Compact | Vacuum | Restore | Convert
 
 
 def optimize(here: Cursor) -> Optimize:
@@ -67,6 +80,24 @@ def _bare_names(here: Cursor) -> tuple[str, ...]:
     while here.take(","):
         found.append(here.word("the name of a column"))
     return tuple(found)
+
+
+def compact(here: Cursor) -> Compact:
+    """COMPACT."""
+    here.take("TABLE")
+    target = here.name()
+    partition = partition_in(here) if here.take("PARTITION") else ()
+    return compaction(here, target, partition)
+
+
+def compaction(here: Cursor, target: Name, partition: tuple[tuple[str, Span | None], ...]) -> Compact:
+    """The compaction that MINOR or MAJOR, which may be in quotes, asks for. Raises Unreadable."""
+    token = here.peek()
+    mode = "" if token is None else token.value.lower()
+    if mode not in ("minor", "major"):
+        raise here.unreadable("expected MINOR or MAJOR")
+    here.at += 1
+    return Compact(target, mode, partition)
 
 
 def vacuum(here: Cursor) -> Vacuum:
@@ -113,6 +144,7 @@ def convert(here: Cursor) -> Convert:
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
     ("OPTIMIZE",): optimize,
+    ("COMPACT",): compact,
     ("VACUUM",): vacuum,
     ("RESTORE",): restore,
     ("CONVERT",): convert,

@@ -16,7 +16,7 @@ __all__ = ["READERS", "Analyze", "Attach", "CopyInto", "Detach", "Reorganise", "
 class CopyInto:
     """COPY INTO target FROM 'path' FILEFORMAT = format [FILES = (...)] [PATTERN = '...'] [FORMAT_OPTIONS (...)] [COPY_OPTIONS (...)].
 
-    `path_at` is the path's place.
+    `path_at` is the path's place, `columns` that of the list in FROM (SELECT list FROM 'path').
     """
 
     target: Name
@@ -27,6 +27,7 @@ class CopyInto:
     pattern: str | None = None
     format_options: Mapping[str, str] | None = None
     copy_options: Mapping[str, str] | None = None
+    columns: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,19 @@ def copy_into(here: Cursor) -> CopyInto:
     """COPY INTO."""
     target = here.name()
     here.expect("FROM")
+    source, columns = here, None
     if here.sees("("):
-        raise here.unreadable("COPY INTO takes the files as they are, FROM 'path'; change their rows by INSERT INTO ... SELECT")
-    begin = here.at
-    path = here.string("a path")
-    at = Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+        source = here.inside()
+        source.expect("SELECT")
+        columns = source.until(lambda at: at.sees("FROM"), "columns")
+        source.expect("FROM")
+    begin = source.at
+    path = source.string("a path")
+    at = Span(source.tokens[begin].start, source.tokens[source.at - 1].end)
+    if columns is not None and not source.is_done():
+        raise source.unreadable(
+            "COPY INTO takes SELECT columns FROM 'path', and nothing more: load the rows, and change them by INSERT INTO ... SELECT"
+        )
     here.expect("FILEFORMAT", "=")
     kind = here.word("PARQUET, CSV or JSON").upper()
     files: tuple[str, ...] | None = None
@@ -98,7 +107,7 @@ def copy_into(here: Cursor) -> CopyInto:
             told[word] = properties_in(here.inside())
         else:
             raise here.unreadable("expected FILES, PATTERN, FORMAT_OPTIONS or COPY_OPTIONS")
-    return CopyInto(target, path, at, kind, files, pattern, told.get("FORMAT_OPTIONS"), told.get("COPY_OPTIONS"))
+    return CopyInto(target, path, at, kind, files, pattern, told.get("FORMAT_OPTIONS"), told.get("COPY_OPTIONS"), columns)
 
 
 def _strings(within: Cursor) -> tuple[str, ...]:

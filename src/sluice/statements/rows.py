@@ -10,7 +10,7 @@ from .cursor import Cursor, Name, Span
 from .relations import NO_ALIAS, Relation, relations_in
 from .tokens import WORD
 
-__all__ = ["READERS", "Assignment", "Delete", "Insert", "Merge", "MergeClause", "Statement", "Truncate", "Update"]
+__all__ = ["READERS", "Assignment", "Delete", "Insert", "Merge", "MergeClause", "Statement", "Truncate", "Update", "partition_in"]
 
 _QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
 
@@ -117,7 +117,7 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
         here.expect("INTO")
     here.take("TABLE")
     target = here.name()
-    partition = _partition(here) if here.take("PARTITION") else ()
+    partition = partition_in(here) if here.take("PARTITION") else ()
     if_not_exists = here.take("IF", "NOT", "EXISTS")
     by_name, columns, where = False, None, None
     if here.take("BY", "NAME"):
@@ -156,8 +156,8 @@ def _is_query(here: Cursor, ahead: int) -> bool:
     return token is not None and token.kind == WORD and token.upper in _QUERY and not (token.upper == "FROM" and before == "DISTINCT")
 
 
-def _partition(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
-    """(column [= value], ...)."""
+def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
+    """What follows PARTITION: (column [= value], ...), with the places of the values. Raises Unreadable."""
     within = here.inside()
     found: list[tuple[str, Span | None]] = []
     while True:
@@ -207,7 +207,7 @@ def delete(here: Cursor) -> Delete:
 def truncate(here: Cursor) -> Truncate:
     """TRUNCATE TABLE."""
     here.expect("TABLE")
-    return Truncate(here.name(), _partition(here) if here.take("PARTITION") else ())
+    return Truncate(here.name(), partition_in(here) if here.take("PARTITION") else ())
 
 
 def merge(here: Cursor) -> Merge:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
 from .altering import Alter, alter
-from .care import when
+from .care import Compact, when
 from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
 from .cursor import Cursor, Name, Span, Unreadable
 from .relations import Relation, relations_in
@@ -110,7 +110,7 @@ class Describe:
     column: str | None = None
 
 
-Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | Show | ShowTables | Describe
+Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | Compact | Show | ShowTables | Describe
 
 
 def create(here: Cursor) -> Create | Clone | Like | None:

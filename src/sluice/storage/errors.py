@@ -131,7 +131,10 @@ class ConstraintViolated(InvalidRequest):
 
 
 class PredicateError(InvalidRequest):
-    """Raised when a predicate does not parse, names an unknown column, or cannot be evaluated."""
+    """Raised when a predicate does not parse, names an unknown column, or cannot be evaluated.
+
+    `wrong` is True for what Spark refuses, too: a condition that is not BOOLEAN, a value that cannot be computed for a row.
+    """
 
 
 class UnsupportedFeature(InvalidRequest):

@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType as SparkType
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import default_of, generated_of
 from ...tables.write.row_operations import require_no_keys, with_those_made_of
+from ...tables.write.upsert import newest_key
 from ..files.filling import default_value
 from ..jvm import quoted
 from ..schemas import to_spark
@@ -66,6 +67,11 @@ def assigned_by(
         if len(values) < len(clause.assignments):
             raise InvalidRequest(f"{clause.name} assigns a column twice: {', '.join(clause.assignments)}")
         assigned = assigned_in(frame, defaults_in(work.session, values, schema), clause.name, subqueries=subqueries)
+    if clause.inserts and newest_key(work.draft.metadata, schema):
+        raise InvalidRequest(
+            f"{clause.name}: the table has a primary key (sluice.primaryKey), so that its rows cannot be written in parts that do not "
+            "know of one another: Table.upsert, or MERGE without Spark (sluice sql --engine local), keep the newest row of each key"
+        )
     require_no_keys(work.draft, with_those_made_of(schema, [path[0] for path in assigned.values]))
     if clause.inserts:
         assigned = _with_defaults(assigned, work)

@@ -35,12 +35,10 @@ def create(asked: Request, statement: CreateNamespace) -> Answer:
 
 
 def drop(asked: Request, statement: DropNamespace) -> Answer:
-    """Remove a namespace without tables."""
-    if statement.cascade:
-        raise asked.unsupported(statement.name, "CASCADE would drop every table in it: drop the tables one by one first", "CASCADE")
+    """Remove a namespace; with CASCADE its tables are dropped before, one by one."""
     name = _single(asked, statement.name)
     try:
-        catalog_of(asked).drop_namespace(name)
+        catalog_of(asked).drop_namespace(name, cascade=statement.cascade)
     except NamespaceNotFound:
         if not statement.if_exists:
             raise

@@ -44,7 +44,8 @@ class Assignment:
         try:
             found = run(self.node, rows)
         except PredicateError as error:
-            raise PredicateError(f"column {name!r} cannot be set to {self.expression!r}: {error.message}", column=name) from None
+            said = f"column {name!r} cannot be set to {self.expression!r}: {error.message}"
+            raise PredicateError(said, **{**error.details, "column": name}) from None
         stored = self._stored(found)
         if not self.column.nullable and stored.null_count:
             raise SchemaMismatch(

@@ -134,7 +134,7 @@ def require_boolean(node: Node) -> Node:
     if pa.types.is_null(node.type):
         return Literal(None, pa.bool_())
     if not pa.types.is_boolean(node.type):
-        raise PredicateError(f"a condition must be BOOLEAN, and this is {types.name(node.type)}: compare it with something")
+        raise PredicateError(f"a condition must be BOOLEAN, and this is {types.name(node.type)}: compare it with something", wrong=True)
     return node
 
 

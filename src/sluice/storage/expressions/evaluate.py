@@ -87,7 +87,8 @@ def run_over(node: Node, column: Callable[[Column], pa.Array], rows: int, *, fai
     try:
         values = _Evaluation(column, _itself, may_fail(node) if fails is None else fails).value(node, None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise PredicateError(f"the expression cannot be evaluated for every row: {error}; exclude such rows first") from error
+        said = f"the expression cannot be evaluated for every row: {error}; exclude such rows first"
+        raise PredicateError(said, wrong=isinstance(error, pa.ArrowInvalid)) from error
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 

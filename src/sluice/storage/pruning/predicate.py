@@ -137,7 +137,7 @@ def _parse(sql: str, schema: StructType) -> Predicate:
     try:
         return Predicate(build.require_boolean(node))
     except PredicateError as error:
-        raise PredicateError(f"the predicate {sql!r} cannot be used: {error.message}", predicate=sql) from None
+        raise PredicateError(f"the predicate {sql!r} cannot be used: {error.message}", **{**error.details, "predicate": sql}) from None
 
 
 def _has_value(schema: StructType, name: str, text: str | None) -> Node:

@@ -6,12 +6,13 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.errors import NamespaceNotFound
+from ...coordinator.errors import NamespaceNotEmpty, NamespaceNotFound
 from ...coordinator.facade import names
 from ...coordinator.facade.names import TableName
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
@@ -118,9 +119,23 @@ class Catalog:
 
         return _namespace(names.alter_namespace(self._home, name, change), names.root_of(self._home))
 
-    def drop_namespace(self, name: str) -> None:
-        """Remove a namespace. Raises NamespaceNotFound; NamespaceNotEmpty if it has tables."""
-        names.drop_namespace(self._home, name)
+    def drop_namespace(self, name: str, *, cascade: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
+        """Remove a namespace. Raises NamespaceNotFound; NamespaceNotEmpty if it has tables, without `cascade`.
+
+        With `cascade` its tables are dropped before, one by one, as by `drop`; what was dropped stays so if one of them cannot be.
+        `undrop` brings them back, with `new_name` into another namespace.
+        """
+        with bounding(timeout_s, SystemClock()) as limit:
+            for last in (not cascade, False, True):  # others may make a table meanwhile
+                try:
+                    names.drop_namespace(self._home, name)
+                    return
+                except NamespaceNotEmpty:
+                    if last:
+                        raise
+                for each in self.tables(name):
+                    with suppress(TableNotFound):  # somebody else dropped it
+                        self.drop(each.full_name, timeout_s=limit)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

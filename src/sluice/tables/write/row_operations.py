@@ -33,6 +33,7 @@ __all__ = [
     "Replaced",
     "add_files",
     "delete_rows",
+    "keys_changed",
     "reads_in",
     "replaced_by",
     "replaced_whole",
@@ -174,11 +175,16 @@ def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
     keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
     named = [name for name in assigned if str(name).lower() in keys]
     if named:
-        raise InvalidRequest(
-            f"update sets {', '.join(map(repr, named))}, but a row is identified by its partition and its primary key (sluice.primaryKey): "
-            "delete such rows and upsert the new ones, in one transaction (Table.begin)",
-            columns=named,
-        )
+        raise keys_changed(named)
+
+
+def keys_changed(columns: Sequence[str]) -> InvalidRequest:
+    """The refusal of a change of columns that identify the rows of a table with a primary key."""
+    return InvalidRequest(
+        f"update sets {', '.join(map(repr, columns))}, but a row is identified by its partition and its primary key (sluice.primaryKey): "
+        "delete such rows and upsert the new ones, in one transaction (Table.begin)",
+        columns=columns,
+    )
 
 
 def truncate_rows(draft: Draft, where: str | None) -> tuple[Reads, Step | None]:
