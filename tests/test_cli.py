@@ -286,4 +286,4 @@ def test_compact_merges_files_once(table: Table, coordinator: str) -> None:
     ordered = told("compact", *place, "--z-order-by", "id", "--where", "origin = 'JFK'")
     assert (ordered["version"], ordered["added files"]) == (4, "1")
     refused = sluice("compact", *place, "--where", "id = 1")
-    assert (refused.exit_code, "depends on their rows" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "depends on rows" in refused.stderr) == (2, True)

@@ -110,6 +110,11 @@ def test_what_cannot_be_is_refused_at_once(place: Place, feed: Feed) -> None:
         stream.merge_into(place.location, "id").start()
     with pytest.raises(sluice.InvalidRequest, match="newest_by"):
         stream.merge_into(place.location, "target.id = source.id", newest_by="id")
+    with pytest.raises(sluice.InvalidRequest, match="column of the stream"):
+        stream.merge_into(place.location, "id", newest_by="later")
+    changes = feed.frame().selectExpr("*", "'insert' AS _change_type", "1L AS _commit_version")
+    with pytest.raises(sluice.InvalidRequest, match=r"the same _commit_version, so it does not say which is newer"):
+        sluice.stream(changes, coordinator=place.coordinator).merge_into(place.location, "id", newest_by="_commit_version")
     with pytest.raises(sluice.InvalidRequest, match="columns of the stream"):
         stream.merge_into(place.location, ["idd"])
     with pytest.raises(sluice.InvalidRequest, match="does nothing"):

@@ -7,8 +7,8 @@ from typing import Any
 
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.facade.table import CoordinatedTable
+from sluice.coordinator.leases.granting import LeaseHome, Wanted
 from sluice.coordinator.leases.lease import acquire, paths_of
-from sluice.coordinator.leases.queue import LeaseHome, Wanted
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree

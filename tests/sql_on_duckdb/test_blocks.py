@@ -11,24 +11,9 @@ import sluice
 from sluice.sql_on_duckdb import blocks
 from sluice.sql_on_duckdb.running import run
 from sluice.sql_plain.concurrency.locking import Locks
+from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
 
 from .conftest import Warehouse
-
-ROWS = [(1, "mo", 1.0), (2, "mo", 2.0), (3, "tu", 3.0)]
-BLOCK = """
-BEGIN ATOMIC
-  INSERT INTO sales.orders VALUES (4, 'tu', :v), (5, 'we', 5);
-  UPDATE sales.orders SET v = v * 10 WHERE id IN (SELECT id FROM sales.orders WHERE v > 2.5);
-  DELETE FROM sales.orders o WHERE o.v = (SELECT max(v) FROM sales.orders);
-  MERGE INTO sales.totals t USING (SELECT day, sum(v) AS v FROM sales.orders GROUP BY day) s ON t.day = s.day
-    WHEN MATCHED THEN UPDATE SET v = s.v
-    WHEN NOT MATCHED THEN INSERT (day, v) VALUES (s.day, s.v);
-  WITH q AS (SELECT CAST(count(*) AS DOUBLE) AS v FROM sales.totals)
-    INSERT INTO sales.totals BY NAME SELECT 'days' AS day, v FROM q;
-  MERGE INTO sales.orders t USING (SELECT max(id) AS id FROM sales.orders) s ON t.id = s.id - 1 WHEN MATCHED THEN UPDATE SET v = -v;
-  INSERT OVERWRITE sales.orders PARTITION (day = 'mo') SELECT id, v + 100 FROM sales.orders WHERE day = 'mo';
-END;
-"""
 
 
 @pytest.fixture(params=[False, True], ids=["copies", "vectors"])
@@ -47,24 +32,16 @@ def made(warehouse: Warehouse, *, vectors: bool = False) -> Warehouse:
 
 
 def test_a_block_is_one_commit_and_its_statements_see_one_another(orders: Warehouse) -> None:
-    assert orders.rows(BLOCK, {"v": 4}) == [
-        (1, "INSERT", "sales.orders", 2, None, None, 2, 2),
-        (2, "UPDATE", "sales.orders", 3, 3, None, None, 2),
-        (3, "DELETE", "sales.orders", 1, None, 1, None, 2),
-        (4, "MERGE", "sales.totals", 2, 0, 0, 2, 1),
-        (5, "INSERT", "sales.totals", 1, None, None, 1, 1),
-        (6, "MERGE", "sales.orders", 1, 1, 0, 0, 2),
-        (7, "INSERT", "sales.orders", 2, None, None, 2, 2),
-    ]
-    assert orders.rows("SELECT * FROM sales.orders") == [(1, "mo", 101.0), (2, "mo", 102.0), (3, "tu", -30.0), (4, "tu", 40.0)]
-    assert orders.rows("SELECT * FROM sales.totals") == [("days", 2.0), ("mo", 3.0), ("tu", 70.0)]
+    assert orders.rows(BLOCK, VALUES) == answer(orders=2, totals=1)
+    assert orders.rows("SELECT * FROM sales.orders") == ORDERS_AFTER
+    assert orders.rows("SELECT * FROM sales.totals") == TOTALS_AFTER
 
 
 @pytest.mark.parametrize(
     ("last", "message"),
     [
         ("SELECT * FROM sales.orders", r"^line 3, column 1: a query's rows have nowhere to go"),
-        ("DROP TABLE sales.orders", r"^line 3, column 1: a block changes rows, and this is none of INSERT"),
+        ("DROP TABLE sales.orders", r"^line 3, column 1: the statements of a block are INSERT, UPDATE"),
         ("INSERT INTO sales.order SELECT 1", r"^line 3, column 13: there is no table sales.order; did you mean sales.orders"),
         ("INSERT INTO sales.totals SELECT 1", r"^line 3, column 26: these rows have 1 columns .* for 2 of the table"),
         ("INSERT INTO sales.totals (dya) SELECT 'x'", r"column 'dya' is not in the table; did you mean day\?"),

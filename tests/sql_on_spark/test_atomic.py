@@ -10,13 +10,13 @@ import pytest
 
 import sluice
 from sluice.sql_on_spark import atomic
+from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
 
 from .conftest import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
 
 ORDERS = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string()), pa.field("v", pa.float64())])
-ROWS = [(1, "mo", 1.0), (2, "mo", 2.0), (3, "tu", 3.0)]
 TOTALS = pa.schema([pa.field("day", pa.string()), pa.field("v", pa.float64())])
 
 
@@ -29,49 +29,25 @@ def orders(warehouse: Warehouse, request: pytest.FixtureRequest) -> sluice.Table
 
 def test_a_block_is_one_commit_and_its_statements_see_one_another(warehouse: Warehouse, orders: sluice.Table) -> None:
     before = orders.refresh().version
-    done = warehouse.sql(
-        """
-        BEGIN ATOMIC
-          INSERT INTO sales.orders VALUES (4, 'tu', :v), (5, 'we', 5);
-          UPDATE sales.orders SET v = v * 10 WHERE id IN (SELECT id FROM sales.orders WHERE v > 2.5);
-          DELETE FROM sales.orders o WHERE o.v = (SELECT max(v) FROM sales.orders);
-          MERGE INTO sales.totals t USING (SELECT day, sum(v) AS v FROM sales.orders GROUP BY day) s ON t.day = s.day
-            WHEN MATCHED THEN UPDATE SET v = s.v
-            WHEN NOT MATCHED THEN INSERT (day, v) VALUES (s.day, s.v);
-          WITH q AS (SELECT CAST(count(*) AS DOUBLE) AS v FROM sales.totals)
-            INSERT INTO sales.totals BY NAME SELECT 'days' AS day, v FROM q;
-          MERGE INTO sales.orders t USING (SELECT max(id) AS id FROM sales.orders) s ON t.id = s.id - 1 WHEN MATCHED THEN UPDATE SET v = -v;
-          INSERT OVERWRITE sales.orders PARTITION (day = 'mo') SELECT id, v + 100 FROM sales.orders WHERE day = 'mo';
-        END;
-        """,
-        {"v": 4},
-    )
+    done = warehouse.sql(BLOCK, VALUES)
     version, other = before + 1, 1
-    assert [tuple(row) for row in done.collect()] == [
-        (1, "INSERT", "sales.orders", 2, None, None, 2, version),
-        (2, "UPDATE", "sales.orders", 3, 3, None, None, version),
-        (3, "DELETE", "sales.orders", 1, None, 1, None, version),
-        (4, "MERGE", "sales.totals", 2, 0, 0, 2, other),
-        (5, "INSERT", "sales.totals", 1, None, None, 1, other),
-        (6, "MERGE", "sales.orders", 1, 1, 0, 0, version),
-        (7, "INSERT", "sales.orders", 2, None, None, 2, version),
-    ]
-    assert warehouse.held("sales.orders") == [(1, "mo", 101.0), (2, "mo", 102.0), (3, "tu", -30.0), (4, "tu", 40.0)]
-    assert warehouse.held("sales.totals") == [("days", 2.0), ("mo", 3.0), ("tu", 70.0)]
+    assert [tuple(row) for row in done.collect()] == answer(orders=version, totals=other)
+    assert warehouse.held("sales.orders") == ORDERS_AFTER
+    assert warehouse.held("sales.totals") == TOTALS_AFTER
     assert (orders.refresh().version, warehouse.catalog.open("sales.totals").version) == (version, other)
 
 
 REFUSED = [
-    ("DROP TABLE sales.orders", r"line 3, column 1: a block changes rows, and this is none of INSERT"),
+    ("DROP TABLE sales.orders", r"line 3, column 1: the statements of a block are INSERT, UPDATE"),
     ("SELECT * FROM sales.orders", r"line 3, column 1: a query's rows have nowhere to go"),
     ("WITH q AS (SELECT 1) SELECT * FROM q", r"a query's rows have nowhere to go"),
     ("OPTIMIZE sales.orders", r"run it after the block"),
     ("VACUUM sales.orders", r"nothing takes back"),
-    ("CREATE TABLE x (a INT) USING sluice", r"none of INSERT"),
+    ("CREATE TABLE x (a INT) USING sluice", r"the statements of a block are INSERT"),
     ("UPDATE sales.orders SET v 1", r"line 3, column 27: expected =\n  UPDATE"),
     ("INSERT INTO sales.order SELECT 1", r"there is no table sales.order; did you mean sales.orders\?"),
     ("INSERT INTO plain SELECT 1", r"plain is Spark's own, which takes no part"),
-    ("COMMIT", r"none of INSERT"),
+    ("COMMIT", r"the statements of a block are INSERT"),
 ]
 
 

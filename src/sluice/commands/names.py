@@ -21,7 +21,7 @@ _NAMESPACES: Final = {"name": "name", "comment": "comment", "location": "locatio
 
 
 class _Names(click.Group):
-    """Without a command, or with a first argument that is none: list."""
+    """Without a command, or if the first argument is not a command: list."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments, with the implied command added."""
@@ -154,7 +154,11 @@ def undrop_table(
 @tables.command("vacuum")
 @click.argument("name", required=False)
 @click.option(
-    "--retain-hours", type=click.FloatRange(min=0), default=168.0, show_default=True, help="Keep what was dropped later than this."
+    "--retain-hours",
+    type=click.FloatRange(min=0),
+    default=168.0,
+    show_default=True,
+    help="Keep tables dropped more recently.",
 )
 @_yes
 @_options

@@ -4,8 +4,10 @@ Rooms, each of which imports only those after it:
 
 - `facade`: everything that the floors above may ask for, as one object per table
 - `admission`: turns a change into an intent, compares it with earlier commits, and waits for leases that stop it
-- `commit`: filing, deciding, ratifying and publishing transactions, and finding them again
+- `commit`: filing, deciding and ratifying transactions, and finding them again
+- `publication`: ratified versions become files of the log
 - `leases`: what a client holds for others to see (leases, turns, pins), granted in fair order
+- `catalog`: the names of tables
 - `nodes`: the contents of the coordinator's tree
 - `rules`: which of two transactions wins; pure
 - `service`: the protocol for ZooKeeper, sessions over kazoo, the twin in memory, the embedded server

@@ -184,7 +184,7 @@ def _late(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: fl
         return
     waits_s = (clock.now_ms() - BatchRecord.decode(record.data).rendering.ratified_ms) / 1000
     if waits_s > bound_s:
-        yield f"{tree.location}: what was decided after version {published.version}, {waits_s:.0f} s ago, is not in the log"
+        yield f"{tree.location}: transactions that were decided after version {published.version}, {waits_s:.0f} s ago, are not in the log"
 
 
 def _waiting(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: float) -> Iterator[str]:

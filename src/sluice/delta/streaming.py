@@ -77,8 +77,8 @@ class Stream:
         of the table are refused. A batch that lost against other commits is tried again, `attempts` times in all.
         """
         keys = self._keys(on)
-        if newest_by is not None and not keys:
-            raise InvalidRequest(f"newest_by={newest_by!r} needs keys: give `on` as columns", newest_by=newest_by)
+        if newest_by is not None:
+            self._require_orders(newest_by, keys)
         condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
         build = clauses or _clauses(matched_update, matched_delete, not_matched_insert)
         address = self._address(table)
@@ -154,6 +154,22 @@ class Stream:
         if missing or not on:
             raise InvalidRequest(f"on={list(on)!r}: give columns of the stream, which are {', '.join(self._df.columns)}", on=list(on))
         return list(on)
+
+    def _require_orders(self, newest_by: str, keys: Sequence[str]) -> None:
+        """Raise InvalidRequest unless the column can say which of a key's rows is the newest."""
+        if not keys:
+            raise InvalidRequest(f"newest_by={newest_by!r} needs keys: give `on` as columns", newest_by=newest_by)
+        columns = {name.lower() for name in self._df.columns}
+        if newest_by.lower() not in columns:
+            raise InvalidRequest(
+                f"newest_by={newest_by!r}: give a column of the stream, which are {', '.join(self._df.columns)}", newest_by=newest_by
+            )
+        if newest_by.lower() in ("_commit_version", "_commit_timestamp") and "_change_type" in columns:
+            raise InvalidRequest(
+                f"newest_by={newest_by!r}: an update's old and new row have the same {newest_by}, so it does not say which is newer. "
+                "Add a column that does: F.expr(\"2 * _commit_version + CAST(_change_type IN ('insert', 'update_postimage') AS INT)\")",
+                newest_by=newest_by,
+            )
 
 
 def _clauses(

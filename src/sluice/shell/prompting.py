@@ -46,7 +46,7 @@ def _ends(text: str) -> bool:
 
 
 def _history() -> Path:
-    """The file of what was typed, below SLUICE_HOME."""
+    """The file with the history of statements, below SLUICE_HOME."""
     home = Path(os.environ.get("SLUICE_HOME") or "~/.sluice").expanduser()
     home.mkdir(parents=True, exist_ok=True)
     return home / "sql_history"

@@ -86,7 +86,7 @@ class StreamReadOptions:
         consistency = texts.choice("consistency", "latest", "published")
         if "pollInterval" in texts and consistency == "latest":
             raise InvalidRequest(
-                "pollInterval was given, and the coordinator tells of new versions: leave it out, or read with consistency=published",
+                "pollInterval has no effect, since the coordinator announces versions: leave it out, or read with consistency=published",
                 option="pollInterval",
             )
         rules = StreamRules(

@@ -1,7 +1,7 @@
 """UPDATE, DELETE and MERGE in an open transaction.
 
 Without subqueries sluice evaluates conditions and values itself, file by file. Subqueries and MERGE are DuckDB's: it gets the rows of the
-files that may hold rows to change, and tells which of them change, by their numbers, and the new values.
+files that may hold rows to change, and returns the numbers of those that change, with their new values.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def explain_conflict(asked: Plain, statement: ExplainConflict) -> Answer:
 
 
 def _foreseen(asked: Plain, statement: Foreseeable, table: Table) -> Foreseen:
-    """What the statement would do, as far as its text tells."""
+    """What the statement would do, as far as its text shows it."""
     schema = table.struct
 
     def condition(where: Span, alias: str | None = None) -> str | None:

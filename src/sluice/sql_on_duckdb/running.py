@@ -80,7 +80,7 @@ def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.
             answer = explain_conflict(asked, statement)
         case Lock() | Unlock():
             if locks is None:
-                raise asked.unsupported(Span(0, len(asked.text)), "a lock is a session's, and this is none", "sessions")
+                raise asked.unsupported(Span(0, len(asked.text)), "a lock belongs to a session, and this call has none", "sessions")
             if isinstance(statement, Unlock):
                 answer = unlock(asked, statement, locks, table_of)
             else:

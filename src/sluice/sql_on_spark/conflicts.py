@@ -40,7 +40,7 @@ def explain_conflict(asked: Asked, statement: ExplainConflict) -> DataFrame:
 
 
 def _foreseen(asked: Asked, statement: Foreseeable, table: Table) -> Foreseen:
-    """What the statement would do, as far as Spark's analyser tells."""
+    """What the statement would do, as far as Spark's analyser shows it."""
     schema = table.struct
     if isinstance(statement, (Truncate, Optimize)):
         return foreseeing.without_rows(asked, statement, table, lambda where: _condition(asked, schema, asked.expression(where), None))

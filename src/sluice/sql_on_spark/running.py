@@ -1,4 +1,4 @@
-"""`sluice.sql`, and `spark.sql` in sessions of sluice: each statement goes to who can carry it out."""
+"""`sluice.sql`, and `spark.sql` in sessions of sluice: each statement goes to the engine that can carry it out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def sql(
 
     `args` are the values of the parameters, by name for `:name`, or in the order of the question marks. Queries read all tables of
     sluice as of one moment. `coordinator` and `storage_options` default to those given to `sluice.configure`. Statements that Spark
-    has return what Spark returns; docs/sql.md tells the others. Errors are sluice's and, at the same time, those that Spark users
+    has return what Spark returns; docs/sql.md lists the others. Errors are sluice's and, at the same time, those that Spark users
     catch; a statement that raises has written nothing.
     """
     with as_spark_users_know():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..statements.rows import Insert
-from ..storage.errors import SchemaMismatch
 from ..storage.schema.computed import default_of, generated_of, is_filled
+from ..storage.schema.conform import other_number_of_columns
 from ..storage.schema.schema import StructType
 from ..storage.schema.sqltypes import type_sql
 from .naming import unknown_column
@@ -29,12 +29,7 @@ def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: S
         if unknown and not statement.evolves:
             raise unknown_column(asked, statement.target, unknown[0], schema)
     if len(names) != len(given):
-        said = (
-            f"these rows have {len(given)} columns ({', '.join(given)}) for {len(names)} of the table ({', '.join(names)}); "
-            "give as many, in this order"
-        )
-        condition = f"INSERT_COLUMN_ARITY_MISMATCH.{'NOT_ENOUGH' if len(given) < len(names) else 'TOO_MANY'}_DATA_COLUMNS"
-        raise SchemaMismatch(asked.shown(statement.query, said), condition=condition)
+        raise other_number_of_columns(given, names, shown=lambda said: asked.shown(statement.query, said))
     return names
 
 

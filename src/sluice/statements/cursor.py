@@ -225,7 +225,7 @@ class Cursor:
         return tuple(found)
 
     def alias(self, stops: frozenset[str]) -> str | None:
-        """The name that follows, with or without AS, if it is none of these words. Raises Unreadable for AS without a name."""
+        """The name that follows, with or without AS, unless it is one of these words. Raises Unreadable for AS without a name."""
         if self.take("AS"):
             return self.word("an alias")
         token = self.peek()

@@ -276,7 +276,7 @@ class Consumer:
             self._move_pin()
 
     def _move_pin(self) -> None:
-        """Keep garbage collection from what is to be read. Where that came first, reading tells what is gone."""
+        """Keep garbage collection from the versions to be read. If it was faster, reading raises the error."""
         former, self._pinned_s = self._pin, SystemClock().monotonic_s()
         try:
             # check: consumers-pin-their-position
@@ -316,7 +316,7 @@ class Consumer:
         self._written.update({location: batch.end for location in outputs if location in self._into})
         try:
             self._hold.move(batch.end.version, batch.end.files)
-        except Unavailable as away:  # the outputs say it; the next move tells the coordinator
+        except Unavailable as away:  # the outputs have it; the next move records it in the coordinator
             _log.warning("the position of the consumer %s is recorded later: %s", self.name, away.message)
             assert self._hold.record is not None
         self._consumed(batch)

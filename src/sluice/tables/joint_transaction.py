@@ -299,7 +299,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _versions(self, fresh: Mapping[str, Table], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: its latest at the moment of which the others were read."""
         ours = {location: table.access.ours for location, table in (*self._tables.items(), *fresh.items())}
-        latest = dict(zip(ours, versions_together([each.context for each in ours.values()], deadline), strict=True))
+        latest = dict(zip(ours, versions_together(list(ours.values()), deadline), strict=True))
         gone_on = [(ours[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version]
         if not gone_on:
             return {location: latest[location] for location in fresh}
@@ -416,5 +416,5 @@ def read_together(
     ours = [table.access.ours for table in opened]
     require_one_coordinator(ours)
     with ours[0].bounding(timeout_s) as deadline:
-        versions = versions_together([each.context for each in ours], deadline)
+        versions = versions_together(ours, deadline)
     return [table.snapshot(version) for table, version in zip(opened, versions, strict=True)]

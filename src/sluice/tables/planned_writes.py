@@ -75,7 +75,7 @@ def plan_write(
         access.address,
         snapshot.metadata,
         schema,
-        transaction_id=plans.open_plan(access.ours.context),
+        transaction_id=plans.open_plan(access.ours),
         read_version=snapshot.version,
         mode=mode,
         where=where,
@@ -123,7 +123,7 @@ def plan_creation(
         require_empty(address.store())
     table = address.coordinated()
     told, now = check_user_metadata(user_metadata), table.now_ms()
-    guid = plans.open_plan(table.context)
+    guid = plans.open_plan(table)
     return WritePlan(address, guid, metadata, transaction=transaction, planned_ms=now, user_metadata=told, clustering=clustering)
 
 
@@ -190,7 +190,7 @@ def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, *, a
     )
     with taken_back_on_failure(access.ours, new):
         commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
-    plans.close_plan(access.ours.context, plan.transaction_id)
+    plans.close_plan(access.ours, plan.transaction_id)
     return access, commit
 
 
@@ -228,7 +228,7 @@ def abandon_plan(plan: WritePlan) -> None:
         table = plan.address.coordinated()
         if plan.turns:
             plans.release_turns(table, plan.turns)
-        plans.close_plan(table.context, plan.transaction_id)
+        plans.close_plan(table, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
@@ -242,7 +242,7 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
         if isinstance(lost, ConcurrentModification):
             note_loss(access, plan, lost)
         _release_turns(access, plan)
-        plans.close_plan(access.ours.context, plan.transaction_id)
+        plans.close_plan(access.ours, plan.transaction_id)
         raise
     _release_turns(access, plan)
     plans.close_plan_aside(access.ours, plan.transaction_id)
@@ -272,7 +272,7 @@ def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> 
     took_s = max(0.0, (access.ours.now_ms() - plan.planned_ms) / 1000)
     application = access.ours.application
     covered = None if where is None else where.sql
-    plans.leave_ticket(access.ours.context, plans.Ticket(application, plan.work, covered, took_s, plan.losses + 1))
+    plans.leave_ticket(access.ours, plans.Ticket(application, plan.work, covered, took_s, plan.losses + 1))
     lost.tell(plans.advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 
@@ -289,7 +289,7 @@ def commit_write(
         isolation=plan.isolation,
         leases=plan.leases,
         turns=plan.turns,
-        chance=access.ours.chance(tells=False),
+        chance=access.ours.chance(advises=False),
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,

@@ -555,7 +555,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         metrics = told(self._steps, finished)
         if self._compacted is not None:
             finished = replace(finished, actions=Actions(finished.actions, self._compacted.actions))
-        if not draft.tells_changes:
+        if not draft.captures_changes:
             return self._change_of(finished.actions, metrics)
         changes = capture_changes(draft)
         return self._change_of(Actions(finished.actions, changes), {**metrics, "numAddedChangeFiles": str(len(changes))})

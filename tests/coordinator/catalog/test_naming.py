@@ -10,9 +10,9 @@ import pytest
 
 import sluice
 from sluice.coordinator.catalog import dropped, namespaces, naming
+from sluice.coordinator.catalog.meaning import Home, Meaning, look_at
 from sluice.coordinator.catalog.names import TableName
 from sluice.coordinator.catalog.naming import NewName, make_named
-from sluice.coordinator.catalog.standing import Home, Meaning, look_at
 from sluice.coordinator.nodes.catalog_records import NamespaceRecord
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree

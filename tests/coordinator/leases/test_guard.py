@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.errors import LeaseHeld, LeaseLost, NotCommitted
+from sluice.coordinator.leases.granting import LeaseHome, Wanted
 from sluice.coordinator.leases.guard import LeaseView
 from sluice.coordinator.leases.lease import Lease, acquire
-from sluice.coordinator.leases.queue import LeaseHome, Wanted
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, Grants, LeaseName, Place
 from sluice.coordinator.nodes.records import Head

@@ -14,8 +14,8 @@ import pytest
 from sluice.coordinator.errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.leases.deadlocks import find_cycle
+from sluice.coordinator.leases.granting import LeaseHome, LeaseRequest, Wanted
 from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
-from sluice.coordinator.leases.queue import LeaseHome, LeaseRequest, Wanted
 from sluice.coordinator.leases.scopes import scopes_meet
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from sluice.coordinator.rules.intent import ClientName

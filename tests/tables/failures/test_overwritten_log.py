@@ -64,7 +64,7 @@ def test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored
             table.append(ROWS)
             time.sleep(0.01)  # the look is in the background
 
-    with pytest.raises(Corrupt, match=r"is not what was committed as version [26]"):
+    with pytest.raises(Corrupt, match=r"differs from the commit of version [26]"):
         write()
     latest = table.snapshot().version
     assert latest < 50
@@ -81,7 +81,7 @@ def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sl
     both = sluice.transaction(tables=[table, other])
     both.append(table, ROWS)
     both.append(other, ROWS)
-    with pytest.raises(Corrupt, match="is not what was committed as version 6"):
+    with pytest.raises(Corrupt, match="differs from the commit of version 6"):
         both.commit()
     assert (table.snapshot().version, other.snapshot().version) == (6, 0)
 

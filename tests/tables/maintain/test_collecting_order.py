@@ -12,6 +12,7 @@ import pytest
 import sluice
 from sluice.coordinator.facade import maintenance
 from sluice.coordinator.facade.maintenance import pinned_versions
+from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.leases.pins import pins_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
@@ -175,9 +176,9 @@ def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: 
     later(place, 10 * DAY_MS)
     told: list[str] = []
 
-    def and_somebody_pins(context: TableContext) -> set[int]:
+    def and_somebody_pins(table: CoordinatedTable) -> set[int]:
         monkeypatch.setattr(maintenance, "pinned_versions", pinned_versions)
-        found = pinned_versions(context)
+        found = pinned_versions(table)
         try:
             old.pin()
         except sluice.VersionNotFound as gone:

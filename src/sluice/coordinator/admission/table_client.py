@@ -34,7 +34,7 @@ class TableClient:
     def head(self, *, ahead: bool = False) -> Head:
         """The decided state, as of now. Raises ProtocolMismatch if writers of another node protocol took over.
 
-        With `ahead` the same look serves the commit that follows, unless that one will queue anyhow.
+        With `ahead` the same look serves the commit that follows, unless that one will queue in any case.
         """
         self._head = require_head(self.context, ahead=ahead and self.committer.tries_directly, published=not ahead)
         return self._head

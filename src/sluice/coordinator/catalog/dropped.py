@@ -20,13 +20,13 @@ from ..errors import NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, DroppedRecord, NameRecord, ensure_catalog, key_of
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
-from ..nodes.once import apply_once
 from ..nodes.records import Head, Published
 from ..nodes.removal import Tombstone
-from ..service.store import ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write
+from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write
+from .applied_once import applied_once
+from .meaning import Home, Meaning, incarnation_of, look_at, spelled_in
 from .names import TableName
 from .naming import Named, remove_remains, require_table
-from .standing import Home, Meaning, incarnation_of, look_at, spelled_in
 
 __all__ = ["close_named", "dropped_as", "dropped_tables", "hand_to_removal", "reopen", "require_not_dropped", "strike_out"]
 
@@ -69,11 +69,7 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
         Delete(node.path, node.version),
         Create(f"{CATALOG_DROPPED}/{identity}", dropped.encode()),
     ]
-    try:
-        apply_once(home.connect, ops, home.clock)
-    except ApplyRefused:
-        return None
-    return identity, dropped
+    return (identity, dropped) if applied_once(home, ops) else None
 
 
 def reopen(home: Home, identity: str, name: TableName) -> Named:
@@ -110,11 +106,8 @@ def reopen(home: Home, identity: str, name: TableName) -> Named:
             # check: what-is-brought-back-is-not-deleted (node.version -> -1)
             Delete(node.path, node.version),
         ]
-        try:
-            apply_once(home.connect, ops, home.clock)
-        except ApplyRefused:
-            continue
-        return spelled_in(found.namespace, name), record
+        if applied_once(home, ops):
+            return spelled_in(found.namespace, name), record
     raise Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))
 
 
@@ -166,11 +159,8 @@ def hand_to_removal(home: Home, identity: str) -> DroppedRecord:
                 Create(tree.closed),
                 Create(tree.tombstone, grave) if tomb is None else Write(tree.tombstone, grave, tomb.version),
             ]
-        try:
-            apply_once(home.connect, ops, home.clock)
-        except ApplyRefused:
-            continue
-        return gone
+        if applied_once(home, ops):
+            return gone
     raise Unavailable(f"other clients keep changing the dropped table {identity}: try again")
 
 
@@ -179,11 +169,8 @@ def strike_out(home: Home, identity: str) -> None:
     node = home.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
     if node is None:
         return
-    try:
-        apply_once(home.connect, [Delete(node.path, node.version)], home.clock)
-    except ApplyRefused as refused:
-        if home.fresh(lambda session: session.read(node.path)) is not None:
-            raise InvalidRequest(f"the dropped table {identity} was changed by another client meanwhile") from refused
+    if not applied_once(home, [Delete(node.path, node.version)]) and home.fresh(lambda session: session.read(node.path)) is not None:
+        raise InvalidRequest(f"another client changed the dropped table {identity} at the same time: look at it again, with `dropped`")
 
 
 def _record(node: Node | None) -> DroppedRecord | None:

@@ -10,11 +10,11 @@ from ...storage.errors import InvalidRequest, Unavailable
 from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
 from ..nodes.layout import CATALOG, NAMESPACES
-from ..nodes.once import apply_once
-from ..service.store import ApplyRefused, CoordinationStore, Create, Delete, Node, Write
+from ..service.store import CoordinationStore, Create, Delete, Node, Write
+from .applied_once import applied_once
+from .meaning import Found, Home, Meaning, look_at
 from .names import TableName, check_namespace
 from .naming import remove_remains
-from .standing import Found, Home, Meaning, look_at
 
 __all__ = ["alter_namespace", "create_namespace", "drop_namespace", "names_in", "namespace", "namespaces", "root_of", "set_root"]
 
@@ -41,11 +41,8 @@ def set_root(home: Home, root: str, *, replacing: bool) -> None:
                 f"the catalog's root is {known.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
                 root=known.root,
             )
-        try:
-            apply_once(home.connect, [Write(CATALOG, replace(known, root=root).encode(), version)], home.clock)
-        except ApplyRefused:
-            continue
-        return
+        if applied_once(home, [Write(CATALOG, replace(known, root=root).encode(), version)]):
+            return
     raise Unavailable("other clients keep changing the catalog's root: try again")
 
 
@@ -82,16 +79,13 @@ def create_namespace(home: Home, record: NamespaceRecord) -> None:
         home.fresh(ensure_catalog)
         if home.fresh(lambda session: session.read(namespace_path(name))) is not None:
             raise NamespaceExists(f"there is a namespace {name} already", namespace=name)
-        try:
-            apply_once(home.connect, [Create(namespace_path(name), replace(record, name=name).encode())], home.clock)
-        except ApplyRefused:
-            continue
-        return
+        if applied_once(home, [Create(namespace_path(name), replace(record, name=name).encode())]):
+            return
     raise _busy(name)
 
 
 def alter_namespace(home: Home, name: str, change: Callable[[NamespaceRecord], NamespaceRecord]) -> NamespaceRecord:
-    """Change a namespace's comment, properties or location; returns what it is then. Raises NamespaceNotFound."""
+    """Change a namespace's comment, properties or location; returns the new record. Raises NamespaceNotFound."""
     checked = check_namespace(name)
     for _ in range(_ATTEMPTS):
         home.fresh(ensure_catalog)
@@ -99,12 +93,9 @@ def alter_namespace(home: Home, name: str, change: Callable[[NamespaceRecord], N
         changed = change(known)
         if changed == known or node is None:
             return changed
-        try:
-            # check: namespaces-are-compared (node.version -> -1)
-            apply_once(home.connect, [Write(node.path, changed.encode(), node.version)], home.clock)
-        except ApplyRefused:
-            continue
-        return changed
+        # check: namespaces-are-compared (node.version -> -1)
+        if applied_once(home, [Write(node.path, changed.encode(), node.version)]):
+            return changed
     raise _busy(checked)
 
 
@@ -123,11 +114,8 @@ def drop_namespace(home: Home, name: str) -> None:
             raise NamespaceNotEmpty(f"the namespace {checked} has tables ({shown}): drop or rename them first", namespace=checked)
         for remains in named:
             remove_remains(home, remains)
-        try:
-            apply_once(home.connect, [Delete(node.path, node.version)], home.clock)
-        except ApplyRefused:  # a table was named, or another client dropped it
-            continue
-        return
+        if applied_once(home, [Delete(node.path, node.version)]):  # else a table was named there, or another client was faster
+            return
     raise _busy(checked)
 
 

@@ -20,11 +20,11 @@ from ..nodes.catalog_records import DEFAULT, NameRecord, ensure_catalog, key_of
 from ..nodes.context import TableContext, is_closed
 from ..nodes.creation import begun_tree_removal, check_tree, tree_ops
 from ..nodes.layout import TableTree
-from ..nodes.once import apply_once
 from ..nodes.records import Head
-from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
+from ..service.store import ANY_VERSION, Check, Create, Delete, Node, Op, Write
+from .applied_once import applied_once
+from .meaning import Found, Home, Meaning, incarnation_of, look_at, spelled_in
 from .names import TableName
-from .standing import Found, Home, Meaning, incarnation_of, look_at, spelled_in
 
 __all__ = ["Named", "NewName", "make_named", "register", "remove_remains", "rename", "require_table", "take_back", "unname"]
 
@@ -69,12 +69,9 @@ def make_named(context: TableContext, new: NewName, *, creator: str) -> None:
         if nodes is None:
             continue
         ops = [Create(new.name.path, record.encode()), *nodes]
-        try:
-            apply_once(home.connect, ops, home.clock)
-        except ApplyRefused:
-            continue  # somebody was faster: look again
-        check_tree(context)
-        return
+        if applied_once(home, ops):
+            check_tree(context)
+            return
     raise _busy(new.name)
 
 
@@ -146,11 +143,7 @@ def remove_remains(home: Home, found: Found) -> bool:
         ops = [*begun, *ops]
     elif found.back is not None and found.back.data.decode() == found.name.path:
         ops.append(Delete(found.back.path, found.back.version))
-    try:
-        apply_once(home.connect, ops, home.clock)
-    except ApplyRefused:
-        return False
-    return True
+    return applied_once(home, ops)
 
 
 # -- of a table that exists ----------------------------------------------------------------------------------------------
@@ -189,11 +182,8 @@ def register(home: Home, name: TableName, location: str, *, managed: bool = Fals
             Create(name.path, record.encode()),
             Create(tree.name, name.path.encode()) if back is None else Write(tree.name, name.path.encode(), back.version),
         ]
-        try:
-            apply_once(home.connect, ops, home.clock)
-        except ApplyRefused:
-            continue
-        return spelled_in(found.namespace, name), record
+        if applied_once(home, ops):
+            return spelled_in(found.namespace, name), record
     raise _busy(name)
 
 
@@ -217,11 +207,8 @@ def rename(home: Home, old: TableName, new: TableName) -> Named:
                 _clear(home, target)
                 continue
             ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), _leading_to(found, new)]
-        try:
-            apply_once(home.connect, ops, home.clock)
-        except ApplyRefused:
-            continue  # somebody changed one of the two names: look again
-        return spelled_in(target.namespace, new), fresh
+        if applied_once(home, ops):
+            return spelled_in(target.namespace, new), fresh
     raise _busy(old)
 
 
@@ -235,11 +222,8 @@ def unname(home: Home, name: TableName) -> NameRecord:
             continue
         record, node, _ = require_table(found)
         gone: list[Op] = [] if found.back is None else [Delete(found.back.path, found.back.version)]
-        try:
-            apply_once(home.connect, [Delete(node.path, node.version), *gone], home.clock)
-        except ApplyRefused:
-            continue
-        return record
+        if applied_once(home, [Delete(node.path, node.version), *gone]):
+            return record
     raise _busy(name)
 
 

@@ -13,13 +13,13 @@ from ...storage.errors import TableExists, Unavailable
 from ..errors import NamespaceExists, NamespaceNotFound
 from ..nodes.catalog_records import NameRecord, NamespaceRecord
 from ..nodes.layout import TableTree
-from ..nodes.once import apply_once
 from ..nodes.records import Head
-from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Op, Write
+from ..service.store import ANY_VERSION, Check, Create, Delete, Op, Write
+from .applied_once import applied_once
+from .meaning import Found, Home, Meaning, incarnation_of, look_at
 from .names import TableName
 from .namespaces import create_namespace
 from .naming import register
-from .standing import Found, Home, Meaning, incarnation_of, look_at
 
 __all__ = ["claim_name"]
 
@@ -68,8 +68,4 @@ def _replaced(home: Home, found: Found, record: NameRecord) -> bool:
     ]
     if found.back is not None and found.back.data == path:
         ops.append(Delete(found.back.path, found.back.version))
-    try:
-        apply_once(home.connect, ops, home.clock)
-    except ApplyRefused:
-        return False
-    return True
+    return applied_once(home, ops)

@@ -23,11 +23,11 @@ from ..publication.rendering import render
 from ..publication.row_ids import RowCountMissing, rows_to_number
 from ..rules.conflicts import Finding, refusal, version_taken
 from ..rules.intent import Intent
-from ..rules.intent_checks import UNJUDGEABLE, brief
+from ..rules.intent_checks import brief
 from ..rules.isolation import ConflictPolicy
 from ..rules.joint_tables import Joint
 from ..rules.rebase import Attempt, meet_all
-from ..rules.refusal import Refusal
+from ..rules.refusal import UNJUDGEABLE, Refusal
 from ..rules.row_changes import VectorLookup
 from ..rules.winner import Member, Winner, winner_of
 

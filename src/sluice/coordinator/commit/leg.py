@@ -105,7 +105,7 @@ class Leg:
         return Phase.GONE if state is None else self._by_head(claim, state)
 
     def _reached(self, commit: Commit, published: Published) -> bool:
-        """Whether the commit is published; the version tells that where no slot of this table does."""
+        """Whether the commit is published, by its slot; by its version if it has no slot in this table."""
         if self.claim is None or self.late:
             return commit.version <= published.version
         return published.covers(self.claim.generation, self.claim.slot)

@@ -11,7 +11,7 @@ from ..errors import UnknownFormat
 from ..fields import MalformedRecord
 from ..leases.listing import list_leases
 from ..nodes.context import TableContext
-from ..nodes.layout import SlotName, VerdictName
+from ..nodes.layout import NODES_OF_TABLES, SlotName, VerdictName
 from ..nodes.lease_records import Place
 from ..nodes.records import BatchRecord, Head, Published
 from .table import CoordinatedTable
@@ -19,11 +19,10 @@ from .table import CoordinatedTable
 __all__ = ["examine_nodes"]
 
 _HOUR_MS: Final = 3_600_000
-_KNOWN_NODES: Final = {"head", "slots", "verdicts", "refused", "published", "leases", "pins", "checkpoint"}
 
 
 def examine_nodes(table: CoordinatedTable, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
-    """Report what is wrong: the log lacks what was ratified, leases are held for long, nodes are unneeded.
+    """Report ratified versions that the log lacks, leases held for long, and unneeded nodes.
 
     `seals` are the digests of the log's versions. Changes nothing.
     """
@@ -78,7 +77,7 @@ def _compare_records(context: TableContext, seals: Mapping[int, Seal], published
         for plan in record.versions:
             seal = seals.get(plan.version)
             if plan.version <= published.version and seal is not None and seal.digest != plan.digest:
-                what = f"version {plan.version} is not what was ratified: its file was changed or replaced after it was published"
+                what = f"version {plan.version} differs from the ratified one: its file was changed or replaced after it was published"
                 report(
                     Finding(ERROR, commit_path(plan.version), what, "stop the writers that bypass sluice, and restore the file from a copy")
                 )
@@ -88,7 +87,7 @@ def _stray(context: TableContext, head: Head, published: Published, report: Call
     """Nodes that no part of the protocol uses (any more)."""
     tree, session = context.tree, context.coordination
     for name in sorted(session.children(tree.root) or ()):
-        if name not in _KNOWN_NODES and not name.startswith("incarnation-"):
+        if name not in NODES_OF_TABLES and not name.startswith("incarnation-"):
             report(Finding(NOTE, f"{tree.root}/{name}", "this release does not know this node", "a later release may have made it"))
     for name in sorted(session.children(tree.slots(head.generation)) or ()):
         slot = SlotName.parse(name)

@@ -11,9 +11,9 @@ from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import parse_schema
+from ..leases.granting import LeaseHome, Wanted
 from ..leases.lease import Lease, acquire, lent
 from ..leases.partition_scope import PartitionScope
-from ..leases.queue import LeaseHome, Wanted
 from ..leases.reserved_turns import lent_turns
 from ..leases.table_leases import TableLeases, coordinator_key
 from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
@@ -49,8 +49,11 @@ def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str
     """A lease on a table, or on its partitions that satisfy `where`. Raises InvalidRequest and PredicateError."""
     _check_mode(mode)
     _check_name(name)
-    condition = None if where is None else _partitions_only(snapshot, where)
-    scope = PartitionScope.of(snapshot, None if condition is None else condition.to_sql())
+    condition = None
+    if where is not None:
+        schema = parse_schema(snapshot.metadata.schema_string)
+        condition = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a lease covers whole partitions").to_sql()
+    scope = PartitionScope.of(snapshot, condition)
     return LeaseOn(table.home, table.wanted(mode, scope, name or ""))
 
 
@@ -119,15 +122,3 @@ def _check_wait(wait_s: Timeout | None) -> None:
 def _check_name(name: str | None) -> None:
     if name is not None and (len(name) > _NAME_CHARACTERS_MAX or not name.isprintable()):
         raise InvalidRequest(f"name={name!r}: give at most {_NAME_CHARACTERS_MAX} printable characters", name=name)
-
-
-def _partitions_only(snapshot: Snapshot, where: str) -> Predicate:
-    predicate = Predicate.parse(where, parse_schema(snapshot.metadata.schema_string))
-    _, rest = predicate.split(snapshot.partition_columns)
-    if rest is not None:
-        columns = ", ".join(snapshot.partition_columns)
-        remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
-        raise InvalidRequest(
-            f"where={where!r}: a lease covers whole partitions, but {rest.to_sql()} depends on rows; {remedy}", where=where
-        )
-    return predicate

@@ -9,10 +9,9 @@ from typing import Final
 from ..commit.claims import undecided
 from ..errors import SessionLost
 from ..fields import MalformedRecord
-from ..leases.horizon import raise_horizon
-from ..leases.pins import EVERYTHING, followed_from, pinned_versions
-from ..nodes import presence
-from ..nodes.checkpoint_claim import claim_checkpoint
+from ..leases import horizon, pins
+from ..leases.pins import EVERYTHING
+from ..nodes import checkpoint_claim, presence
 from ..nodes.context import TableContext
 from ..nodes.identity import Owner, id_in, owner_of, term_of
 from ..nodes.layout import GRAVES, SlotName, VerdictName
@@ -21,7 +20,7 @@ from ..nodes.presence import bury, oldest_term
 from ..nodes.records import BatchRecord, read_intent
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
 from ..service.store import CoordinationStore
-from .table import CoordinatedTable
+from .table import CoordinatedTable, of_table
 
 __all__ = [
     "EVERYTHING",
@@ -40,6 +39,11 @@ __all__ = [
 
 _SESSIONS_MAX: Final = 5
 
+claim_checkpoint = of_table(checkpoint_claim.claim_checkpoint)
+followed_from = of_table(pins.followed_from)
+pinned_versions = of_table(pins.pinned_versions)
+raise_horizon = of_table(horizon.raise_horizon)
+
 
 def clear_graves(table: CoordinatedTable) -> None:
     """Forget clients that were buried long ago."""
@@ -49,7 +53,7 @@ def clear_graves(table: CoordinatedTable) -> None:
 def needed_versions(table: CoordinatedTable) -> Iterator[int]:
     """Versions before which nothing else of the log is needed: pinned, published, and known to undecided transactions."""
     context = table.context
-    yield from pinned_versions(context)
+    yield from pinned_versions(table)
     state = context.read_published()
     yield -1 if state is None else state[0].version
     head = context.read_head()

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from ...storage.errors import SluiceError, TableNotFound
+from ..catalog import dropped
 from ..catalog.dropped import (
-    close_named,
     dropped_as,
     dropped_tables,
     hand_to_removal,
@@ -17,6 +17,7 @@ from ..catalog.dropped import (
     require_not_dropped,
     strike_out,
 )
+from ..catalog.meaning import Found, Home, look_at
 from ..catalog.names import TableName, check_namespace
 from ..catalog.namespaces import (
     alter_namespace,
@@ -30,12 +31,11 @@ from ..catalog.namespaces import (
 )
 from ..catalog.naming import NewName, make_named, register, rename, require_table, take_back, unname
 from ..catalog.recovering import claim_name
-from ..catalog.standing import Found, Home, look_at
 from ..errors import OutcomeUnknown
 from ..nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
 from ..nodes.identity import owner_of
 from ..service.connect import connect
-from .table import CoordinatedTable
+from .table import CoordinatedTable, of_table
 
 __all__ = [
     "DroppedRecord",
@@ -70,6 +70,7 @@ __all__ = [
     "unname",
 ]
 
+close_named = of_table(dropped.close_named)
 
 _log = logging.getLogger(__name__)
 

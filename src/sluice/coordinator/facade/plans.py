@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...storage.log.snapshot import Snapshot
+from ..leases import tickets
 from ..leases.partition_scope import PartitionScope
 from ..leases.reserved_turns import ReservedTurn, release_nodes
 from ..leases.table_leases import reserve
-from ..leases.tickets import Ticket, leave_ticket, take_ticket
+from ..leases.tickets import Ticket
 from ..leases.turn_after_loss import advice, lasting_s, named_after
+from ..nodes import plans
 from ..nodes.identity import another_id
-from ..nodes.plans import close_plan, open_plan
 from ..service.clock import Deadline
-from .table import CoordinatedTable
+from .table import CoordinatedTable, of_table
 
 __all__ = [
     "Ticket",
@@ -32,10 +33,14 @@ __all__ = [
     "turns_stand",
 ]
 
+close_plan = of_table(plans.close_plan)
+leave_ticket = of_table(tickets.leave_ticket)
+open_plan = of_table(plans.open_plan)
+
 
 def close_plan_aside(table: CoordinatedTable, transaction_id: str) -> None:
     """Close the plan of a committed transaction in a thread."""
-    table.committer.background.submit(partial(close_plan, table.context, transaction_id))
+    table.committer.background.submit(partial(close_plan, table, transaction_id))
 
 
 def release_turns(table: CoordinatedTable, turns: Sequence[str]) -> None:
@@ -62,4 +67,4 @@ def turns_stand(table: CoordinatedTable, turns: Sequence[str]) -> bool:
 
 def ticket_for(table: CoordinatedTable, work: str) -> Ticket | None:
     """Take the ticket of this application's work, so that nobody else gets it; None if there is none or the coordinator is away."""
-    return take_ticket(table.context, table.application, work)
+    return tickets.take_ticket(table.context, table.application, work)

@@ -11,14 +11,15 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
 from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
+from ..nodes import creation, deletion_claim, removal
 from ..nodes.context import TableContext
 from ..nodes.coordinator_id import require_own, stamp
-from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree, reopen_tree
-from ..nodes.deletion_claim import Deletion, deletion, require_no_deleter
+from ..nodes.creation import check_tree, reopen_tree
+from ..nodes.deletion_claim import Deletion, require_no_deleter
 from ..nodes.records import Head
-from ..nodes.removal import Tombstone, bury_tree, read_tombstone, remove_closed_tree
+from ..nodes.removal import Tombstone
 from ..publication.outdated_data import refuse_old_data
-from .table import CoordinatedTable
+from .table import CoordinatedTable, of_table
 
 __all__ = [
     "Deletion",
@@ -35,6 +36,14 @@ __all__ = [
     "require_own_coordinator",
     "require_settled",
 ]
+
+bury_tree = of_table(removal.bury_tree)
+deletion = of_table(deletion_claim.deletion)
+make_tree = of_table(creation.make_tree)
+only_begun = of_table(creation.only_begun)
+read_tombstone = of_table(removal.read_tombstone)
+remove_closed_tree = of_table(removal.remove_closed_tree)
+remove_new_tree = of_table(creation.remove_new_tree)
 
 
 # -- which coordinator, and what it knows ---------------------------------------------------------------------------------
@@ -60,8 +69,8 @@ def register_beside_log(table: CoordinatedTable, start: Head) -> None:
 
     First removes the nodes of a client that saw no log and began to create a table here.
     """
-    remove_new_tree(table.context)
-    make_tree(table.context, start)
+    remove_new_tree(table)
+    make_tree(table, start)
     reopen_tree(table.context, start)
 
 
@@ -76,8 +85,8 @@ def require_settled(table: CoordinatedTable) -> None:
     time: a new table may have a version of that name before a paused client removes it.
     """
     context = table.context
-    remove_closed_tree(context)
-    tombstone = read_tombstone(context)
+    remove_closed_tree(table)
+    tombstone = read_tombstone(table)
     if tombstone is None:
         return
     if tombstone.deleting:
@@ -99,7 +108,7 @@ def require_settled(table: CoordinatedTable) -> None:
     if _stray(context, tombstone) is None:
         return
     # check: a-stray-version-is-removed-under-a-claim
-    with deletion(context, tombstone) as held:
+    with deletion(table, tombstone) as held:
         stray = _stray(context, tombstone)
         if stray is not None:
             # check: a-stray-version-is-removed-under-a-claim

@@ -6,18 +6,26 @@ from collections.abc import Sequence
 
 from ...storage.errors import InvalidRequest
 from ..admission.submission import submit as commit_together
-from ..commit.consistent_cut import version_beside as beside
-from ..commit.consistent_cut import versions_together
+from ..commit import consistent_cut
 from ..errors import naming
 from ..service.address import Address
+from ..service.clock import Deadline
 from .table import CoordinatedTable
 
 __all__ = ["commit_together", "naming", "require_coordinator", "require_one_coordinator", "version_beside", "versions_together"]
 
 
+def versions_together(tables: Sequence[CoordinatedTable], deadline: Deadline) -> list[int]:
+    """The versions of one coordinator's tables at one moment, with everything acknowledged before this call.
+
+    Raises NotATable, TableDropped, CoordinatorUnavailable, SessionLost.
+    """
+    return consistent_cut.versions_together([table.context for table in tables], deadline)
+
+
 def version_beside(gone_on: Sequence[tuple[CoordinatedTable, int]], other: CoordinatedTable) -> int | None:
     """The version of `other` while each of the others, which have changed since, had its version; None if it is not known any more."""
-    return beside([(table.context, version) for table, version in gone_on], other.context)
+    return consistent_cut.version_beside([(table.context, version) for table, version in gone_on], other.context)
 
 
 def require_one_coordinator(tables: Sequence[CoordinatedTable]) -> None:

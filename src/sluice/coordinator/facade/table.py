@@ -7,8 +7,9 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ...storage.errors import TableDropped
 from ...storage.log.segment import latest_version
@@ -35,7 +36,10 @@ from ..rules.winner import Winner
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.connect import connect
 
-__all__ = ["CoordinatedTable", "this_client"]
+__all__ = ["CoordinatedTable", "of_table", "this_client"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def this_client(application: str | None = None) -> ClientName:
@@ -144,7 +148,7 @@ class CoordinatedTable(TableClient):
 
         Writes nothing; the change may still be refused later.
         """
-        from ..admission.validation import validate  # as below: who only reads a table loads nothing of this
+        from ..admission.validation import validate  # as below: a program that only reads loads none of this
 
         validate(self, change)
 
@@ -233,7 +237,7 @@ class CoordinatedTable(TableClient):
         return (self.context.up_to_date(publish) if up_to_date else publish()).version
 
     def arrivals(self) -> Arrivals:
-        """What tells the last published version, and waits for more; it asks nobody while nothing happens."""
+        """Knows the last published version, and waits for later ones; it sends no requests while nothing happens."""
         return Arrivals(self.context, partial(self.publish, up_to_date=True))
 
     def help_to_publish(self, head: Head) -> None:
@@ -242,9 +246,9 @@ class CoordinatedTable(TableClient):
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
-    def chance(self, *, tells: bool = True) -> Chance:
-        """One attempt at a transaction: after a loss, the thread's next attempt has its turn. `tells`: whether refusals give advice."""
-        return Chance(self.context.clock, tells=tells)
+    def chance(self, *, advises: bool = True) -> Chance:
+        """One attempt at a transaction: after a loss, the thread's next attempt has its turn. `advises`: refusals give advice."""
+        return Chance(self.context.clock, advises=advises)
 
     def pin(self, version: int, *, onwards: bool = False) -> Pin:
         """Keep a version readable: garbage collection spares its files while the pin exists. Raises VersionNotFound.
@@ -268,3 +272,13 @@ class CoordinatedTable(TableClient):
         The session, the process's own, stays open.
         """
         return self.committer.background.drain(timeout_s)
+
+
+def of_table(asked: Callable[Concatenate[TableContext, _P], _T]) -> Callable[Concatenate[CoordinatedTable, _P], _T]:
+    """A function of a lower room, which takes a table's context, as one that takes the table."""
+
+    @wraps(asked)
+    def of(table: CoordinatedTable, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return asked(table.context, *args, **kwargs)
+
+    return of

@@ -13,9 +13,9 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import EXCLUSIVE
 from ..service.clock import Timeout
 from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
+from .granting import LeaseHome, Wanted
 from .lease import Lease, acquire
 from .listing import LeaseEntry, list_leases
-from .queue import LeaseHome, Wanted
 
 __all__ = ["Hold", "consumers_of", "hold_consumer"]
 

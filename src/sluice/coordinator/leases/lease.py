@@ -19,8 +19,8 @@ from ..errors import LeaseLost, SessionLost
 from ..nodes.lease_records import LeaseNode, Place
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..service.store import CoordinationStore
+from .granting import LeaseHome, LeaseRequest, Wanted, let_go
 from .guard import breaker
-from .queue import LeaseHome, LeaseRequest, Wanted, let_go
 
 __all__ = ["Lease", "acquire", "held_by_this_thread", "lent", "paths_of"]
 

@@ -26,7 +26,7 @@ from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
 from ..service.requests import make_node
 from ..service.store import ApplyRefused, CoordinationStore, Create, NoNode, ReplyLost
-from .queue import LeaseHome, let_go
+from .granting import LeaseHome, let_go
 
 __all__ = ["EVERYTHING", "Pin", "followed_from", "pin", "pinned_versions", "pins_of"]
 

@@ -14,8 +14,8 @@ from typing import Final
 from ..errors import LeaseHeld
 from ..nodes.lease_records import Place
 from ..service.clock import Deadline
+from .granting import LeaseHome, LeaseRequest, Wanted, let_go
 from .lease import held_by_this_thread, paths_of
-from .queue import LeaseHome, LeaseRequest, Wanted, let_go
 
 __all__ = ["Turn"]
 

@@ -23,8 +23,8 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
 from ..service.clock import Deadline, Event
 from ..service.store import CoordinationStore, NoNode
+from .granting import LeaseHome, LeaseRequest, Wanted, let_go
 from .partition_scope import PartitionScope
-from .queue import LeaseHome, LeaseRequest, Wanted, let_go
 
 __all__ = ["Loss", "ReservedTurn", "lent_turns", "losses_of_thread", "release_nodes", "turns_of_thread"]
 

@@ -10,9 +10,9 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import PASSING, TURN, Place
 from ..service.address import Address
 from ..service.clock import Deadline
+from .granting import LeaseHome, Wanted
 from .lease import held_by_this_thread, paths_of
 from .partition_scope import PartitionScope
-from .queue import LeaseHome, Wanted
 from .queueing_commits import Turn
 from .reserved_turns import ReservedTurn, release_nodes
 

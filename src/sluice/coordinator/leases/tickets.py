@@ -32,7 +32,7 @@ _WORK_CHARACTERS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A loss: the application, its `work` (tells its writes apart), how long the attempt took, and how many lost in a row.
+    """A loss: the application, its `work` (which of its writes it was), how long the attempt took, and how many lost in a row.
 
     `where` covers what it read (None: the whole table); `since_ms` is the wall clock of its writer.
     """

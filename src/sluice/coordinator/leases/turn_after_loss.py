@@ -49,9 +49,9 @@ class Chance:
     as long as those before.
     """
 
-    def __init__(self, clock: Clock, *, tells: bool = True) -> None:
-        """`tells`: whether a refusal gives advice."""
-        self._clock, self._tells = clock, tells
+    def __init__(self, clock: Clock, *, advises: bool = True) -> None:
+        """`advises`: a refusal gives advice."""
+        self._clock, self._advises = clock, advises
         self._began_s = clock.monotonic_s()
         self._before: dict[str, Loss] = {}
         self._turns: list[ReservedTurn] = []
@@ -96,7 +96,7 @@ class Chance:
                 took_s, losses, where = max(took_s, before.took_s), before.losses + 1, None
             losses_of_thread()[table.key] = Loss(where, took_s, losses, now)
             most = max(most, losses)
-        return advice(most, "repeat it in this thread, or let Table.transact do so") if most and self._tells else ""
+        return advice(most, "repeat it in this thread, or let Table.transact do so") if most and self._advises else ""
 
     def end(self, *, won: bool) -> None:
         """Note its end; one that was given up keeps its turn for the next attempt."""

@@ -121,7 +121,7 @@ class TableContext:
         if known and found and found != known:
             raise TreeReplaced(
                 f"the coordinator's data of {self.tree.location} were lost and rebuilt since the table was opened (it was {known!r}, "
-                f"and is {found!r}): open the table again; it lacks what was not published before the loss",
+                f"and is {found!r}): open the table again; versions that were not published before the loss are missing",
                 location=self.tree.location,
             )
         self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id

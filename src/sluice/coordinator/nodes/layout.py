@@ -10,8 +10,14 @@
     /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, after its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
     /tables/<key>/checkpoint      the last attempt to write a checkpoint (checkpoint_claim.py)
+    /tables/<key>/leases          which lease requests are granted (lease_places.py, lease_records.py)
+        l-<guid>-<sequence>       one request: ephemeral
+    /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
+    /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/horizon.py)
+    /tables/<key>/losses          losses of Spark jobs, whose next attempt gets a turn (leases/tickets.py)
     /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (consumer_records.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
+    /tables/<key>/closed          the table was dropped or forgotten, and its nodes go
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
     /open/<plan>                  a planned write that is not committed yet
@@ -24,7 +30,7 @@
     /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
         <name>                    a name in it: the table's location and id
     /catalog/dropped/<id>         a table that was dropped by its name and can be brought back
-    /catalog/changes/<id>         a change whose client has not had its answer yet (once.py)
+    /catalog/changes/<id>         a change whose client has not had its answer yet (catalog/applied_once.py)
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final
 from urllib.parse import quote
 
 from ...storage.dataclass import dataclass
@@ -45,6 +52,7 @@ __all__ = [
     "GRAVES",
     "IDENTITY",
     "NAMESPACES",
+    "NODES_OF_TABLES",
     "OPEN",
     "RECOVERING",
     "TABLES",
@@ -65,6 +73,14 @@ CATALOG = "/catalog"
 NAMESPACES = f"{CATALOG}/namespaces"
 CATALOG_DROPPED = f"{CATALOG}/dropped"
 CATALOG_CHANGES = f"{CATALOG}/changes"
+
+NODES_OF_TABLES: Final = frozenset(
+    (
+        *("checkpoint", "closed", "consumers", "head", "horizon", "leases", "losses"),
+        *("name", "pins", "published", "refused", "slots", "verdicts"),
+    )
+)
+"""The names of the nodes directly below a table's, besides its incarnation."""
 
 _SLOT_PREFIX = "i-"
 _REFUSAL_PREFIX = "t-"  # a GUID may be "..", which cannot be a node's name

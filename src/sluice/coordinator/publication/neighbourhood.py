@@ -1,4 +1,4 @@
-"""Checks, beside the commits, that the last files of the log are still what was ratified.
+"""Checks, beside the commits, that the last files of the log still are the ratified versions.
 
 A log file that is overwritten or damaged stops every new reader, while writers that know the table continue. So a publisher
 checks, at most every three seconds and in its background thread, the version before its own and one of those whose records
@@ -73,7 +73,7 @@ class Neighbourhood:
                 _log.info("the log of %s was not checked: %s", self._context.tree.location, trouble)
 
     def require_sound(self) -> None:
-        """Raise CorruptLogFile while a file of the log is not what was ratified."""
+        """Raise CorruptLogFile while a file of the log differs from the ratified version."""
         damaged = self._damaged
         if damaged is None:
             return
@@ -100,7 +100,7 @@ class Neighbourhood:
 
     def _description(self, sealed: _Sealed) -> str:
         return (
-            f"{commit_path(sealed.version)} of {self._context.tree.location} is not what was committed as version {sealed.version}: the "
+            f"{commit_path(sealed.version)} of {self._context.tree.location} differs from the commit of version {sealed.version}: the "
             "file was overwritten, damaged or removed. Nothing more is committed by this client until it is restored from a copy; sluice "
             "doctor shows what else is wrong"
         )

@@ -153,7 +153,7 @@ class Publisher:
                 refuse_old_data(context.objects, version)
                 raise ForeignCommit(
                     f"{commit_path(version)} in {context.objects.location} was written by somebody who does not commit through sluice "
-                    f"(its content is not what was ratified as version {version}); stop that writer and move the file to another place: "
+                    f"(it differs from the ratified version {version}); stop that writer and move the file to another place: "
                     "then the ratified version is published, and the file's rows can be written again through sluice",
                     version=version,
                     location=context.objects.location,

@@ -36,22 +36,10 @@ from .operation_kinds import Kind
 from .policies import partition_key
 from .refusal import Refusal
 
-__all__ = ["INTENT_BYTES_MAX", "UNJUDGEABLE", "brief", "require_readable", "require_sound"]
+__all__ = ["INTENT_BYTES_MAX", "brief", "require_readable", "require_sound"]
 
 INTENT_BYTES_MAX: Final = 512 * 1024
 """The maximum size of an intent's node; its owner stages larger actions."""
-
-UNJUDGEABLE: Final = (
-    Corrupt,
-    InvalidRequest,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
-"""Exceptions that the contents of an intent or a winner may cause; none of them means that a service is away."""
 
 _MESSAGE_CHARACTERS_MAX: Final = 2000
 _FACT_CHARACTERS_MAX: Final = 1000

@@ -11,18 +11,16 @@ from typing import Final
 
 from ...storage.actions import AddFile
 from ...storage.caches import cached_by_size
-from ...storage.errors import SluiceError
 from ...storage.expressions import build
 from ...storage.expressions.nodes import Node
 from ...storage.expressions.sql import parse_widely
 from ...storage.jsontext import dumps, loads
 from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import StructField, StructType, parse_schema, to_arrow
+from .refusal import UNJUDGEABLE
 
 __all__ = ["ReadScope", "condition", "schema_of"]
 
-_UNUSABLE: Final = (SluiceError, ValueError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
-"""What a parser may raise for text from others: a bad predicate must not stop the clients that decide it."""
 _SCOPES_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
@@ -87,7 +85,7 @@ def _field(name: str, text: str) -> StructField | None:
         body = {"name": name, "type": loads(text.encode()), "nullable": True}
         schema = parse_schema(dumps({"type": "struct", "fields": [body]}).decode())
         to_arrow(schema)
-    except _UNUSABLE:
+    except UNJUDGEABLE:
         return None
     return schema.fields[0]
 
@@ -97,5 +95,5 @@ def _root(sql: str, schema: StructType) -> Node:
         return build.TRUE
     try:
         return parse_widely(sql, to_arrow(schema))
-    except _UNUSABLE:
+    except UNJUDGEABLE:
         return build.TRUE

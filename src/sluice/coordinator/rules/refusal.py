@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from ...storage.dataclass import dataclass
+from ...storage.errors import Corrupt, InvalidRequest
 from .. import errors as committing
 from ..errors import NotCommitted, Refused
 
-__all__ = ["Refusal", "forgotten", "refusal_error", "withdrawal"]
+__all__ = ["UNJUDGEABLE", "Refusal", "forgotten", "refusal_error", "withdrawal"]
+
+UNJUDGEABLE: Final = (
+    Corrupt,
+    InvalidRequest,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    NotImplementedError,
+    RecursionError,
+)
+"""Exceptions that the contents of an intent or a winner may cause; none of them means that a service is away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _default(spark: SparkSession, field: StructField) -> Column:
 def renewed(frame: DataFrame, schema: StructType, given: Mapping[str, str | bool], makes: Column) -> DataFrame:
     """Rows that are changed or added, with the values of generated columns that nobody gave; given ones are checked.
 
-    `given` tells for each of them whether it was: True, False, or the name of a column that says it row by row and is left out then.
+    `given` says of each generated column whether it was given: True, False, or the name of a boolean column, which is dropped at the end.
     `makes`: whether a row makes a new one.
     """
     flags = [flag for flag in given.values() if isinstance(flag, str)]

@@ -2,7 +2,7 @@
 
 Spark writes into a folder beside the table's files that nothing lists, and its committer gathers there the files of each task's one
 successful attempt. Then this process reads the footers, gives the files their names in the table, and removes the folder. A job that
-fails leaves nothing; a driver that is killed leaves the folder, whose name tells vacuum whose it is. Decision 0022 says why this is
+fails leaves nothing; a driver that is killed leaves the folder, by whose name vacuum finds its owner. Decision 0022 says why this is
 for the local disk only.
 """
 
@@ -211,7 +211,7 @@ def _values(parts: tuple[str, ...], types: Mapping[str, PrimitiveType]) -> dict[
 
 
 def _in_log(text: str, dtype: PrimitiveType) -> str | None:
-    """A value that Spark wrote as a folder's name, as the log has it. Raises ValueError and the like if it is none of the type."""
+    """A value that Spark wrote as a folder's name, as the log has it. Raises ValueError and the like if it is no value of the type."""
     match kind(dtype):
         case "integer":
             return encode_value(int(text), dtype)

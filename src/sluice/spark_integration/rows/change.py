@@ -138,7 +138,7 @@ def _drop_whole(draft: Draft, target: Target, predicate: Predicate | None, *, ex
     else:
         return files, 0
     surely = pc.fill_null(surely, False)
-    if draft.tells_changes and not pc.all(surely).as_py():
+    if draft.captures_changes and not pc.all(surely).as_py():
         return files, 0  # change data files tell all of a version's changes, or none
     whole = picked(files, surely)
     rows = draft.count(whole, exactly=True)

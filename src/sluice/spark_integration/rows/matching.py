@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,11 +13,10 @@ from ...coordinator.facade.values import Reads
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.errors import InvalidRequest
 from ...storage.schema.computed import generated_of
-from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, RowCounts
+from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, RowCounts, ambiguous, may_repeat
 from ...tables.write.row_changes import Target
 from ..jvm import named
 from ..schemas import to_spark
-from .ambiguity import require_unambiguous
 from .assignments import Assigned, new_values
 from .clauses import Clause
 from .conditions import as_column
@@ -25,6 +25,9 @@ from .work import Located, Work, by_path
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
 __all__ = ["carry_out"]
+
+_SHOWN: Final = 3
+"""The most rows with several matches that a refusal shows."""
 
 
 def carry_out(
@@ -39,7 +42,7 @@ def carry_out(
     *,
     only_keys: bool,
 ) -> tuple[RowCounts, Reads]:
-    """Have tasks change the rows, and make that part of the draft; `assigned` is what the clauses assign, `needed` tells the columns
+    """Have tasks change the rows, and make that part of the draft; `assigned` is what the clauses assign, `needed` returns the columns
     of the table that are used.
 
     Returns the counts, and what was read of the table.
@@ -93,7 +96,7 @@ class _Merge:
         frame = self._actions(joined, located, matched, reports=apart)
         done = work.done_by_tasks(frame, self._hidden if apart else self._without_source(), shuffles=not self._kept.small)
         try:
-            require_unambiguous(done, self._clauses, lambda: self._pairs(joined, located, matched))
+            _require_unambiguous(done, self._clauses, lambda: self._pairs(joined, located, matched))
         except InvalidRequest:
             work.give_up(done)
             raise
@@ -255,3 +258,24 @@ def _counts(parts: Sequence[Done]) -> RowCounts:
         for kind, count in part.new_rows.items():
             new[kind] = new.get(kind, 0) + count
     return RowCounts(updated=new.get(REPLACE, 0) + new.get(RENEW, 0), deleted=deleted, inserted=new.get(ADD, 0))
+
+
+def _require_unambiguous(done: Done, clauses: Sequence[Clause], pairs: Callable[[], DataFrame]) -> None:
+    """Raise InvalidRequest, showing some of them, if rows were changed more than once: the tasks counted more changes than rows.
+
+    Which of several rows of the source should win is not defined. A row that the only clause for matches, without a condition, deletes
+    may be deleted several times. `pairs` makes a frame of the rows that are changed several times (`times`, `values`), which is read
+    only for the message.
+    """
+    if may_repeat(clauses):
+        return
+    rows: dict[str, Rows] = {}
+    for (what, file), payload in done.positions.items():
+        if what == NOTHING:
+            continue
+        found = decode_payload(payload)
+        rows[file] = rows[file] | found if file in rows else found
+    changed = sum(map(len, rows.values()))
+    if changed == done.changed:
+        return
+    raise ambiguous(done.changed, changed, [(row["values"].asDict(), row["times"]) for row in pairs().limit(_SHOWN).collect()])

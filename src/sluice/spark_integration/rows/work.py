@@ -77,7 +77,7 @@ class Work:
         self.plan = replace(plan, compression=codec_of_session(session), computed=True)
         self.label = label
         self.pristine = draft.is_pristine
-        self.records = draft.tells_changes and self.pristine
+        self.records = draft.captures_changes and self.pristine
         """Whether the tasks write change data: later operations of a transaction leave that to its end."""
 
     @property
@@ -116,7 +116,7 @@ class Work:
         late: bool,
         beside: Sequence[DataFrame] = (),
     ) -> Located:
-        """The rows of a target; `needed` tells the columns that the operation uses: others may be null.
+        """The rows of a target; `needed` returns the columns that the operation uses: others may be null.
 
         Unless it `writes` new values of rows, they come without their ids. `late`: rows that files have lost may be among them until
         `Located.live` is called, after few rows have been chosen, maybe by a join with frames `beside` it. So all files are one scan, and
@@ -151,7 +151,7 @@ class Work:
 
     def replacing(self, file: Column, paths: Mapping[str, str]) -> Column:
         """What a task does with a row that changes: rows that the transaction added itself stay new to the table."""
-        own = [key for key, uri in paths.items() if self.draft.is_new(uri)] if self.draft.tells_changes else []
+        own = [key for key, uri in paths.items() if self.draft.is_new(uri)] if self.draft.captures_changes else []
         return F.when(file.isin(own), F.lit(RENEW)).otherwise(F.lit(REPLACE)) if own else F.lit(REPLACE)
 
     def with_generated(self, frame: DataFrame, given: Mapping[str, str | bool], what: Column) -> DataFrame:
@@ -178,7 +178,7 @@ class Work:
 
     def _change(self, frame: DataFrame, hidden: Hidden, step: str) -> Change:
         names = self.draft.row_ids if self.draft.row_ids is not None and self.draft.row_ids.row_id in frame.columns else None
-        return Change(self.plan, self.label + step, hidden, apart=self.draft.tells_changes, records=self.records, ids=names)
+        return Change(self.plan, self.label + step, hidden, apart=self.draft.captures_changes, records=self.records, ids=names)
 
     def apply(self, done: Done, paths: Mapping[str, str]) -> None:
         """Make what the tasks did part of the draft; without deletion vectors, tasks also copy the rows that remain."""
@@ -238,6 +238,6 @@ def by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:
     for (kind, file), payload in done.positions.items():
         if kind == what:
             if file not in paths:
-                raise InvariantBroken(f"Spark names a file {file}, which is none of those it was given")
+                raise InvariantBroken(f"Spark returned rows of {file}, a file that it was not given")
             found[paths[file]] = decode_payload(payload)
     return found

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from ...storage.errors import InvalidRequest, TableExists
 from ...tables.catalog.catalog import Catalog
-from .format_and_options import Options, default_format, is_sluice
+from ..spark_errors import as_spark_users_know
+from .format_and_options import Options, RemembersFormat, default_format, is_sluice
 
-__all__ = ["already_there", "catalog_for", "is_known", "location_of", "means_sluice"]
+__all__ = ["ReadsTables", "already_there", "catalog_for", "is_known", "location_of", "means_sluice"]
 
 
 def catalog_for(options: Options) -> Catalog:
@@ -48,3 +53,30 @@ def already_there(name: str) -> TableExists:
         "createOrReplace()",
         name=name,
     )
+
+
+class ReadsTables(RemembersFormat):
+    """In front of one of PySpark's readers, which also finds the tables whose names sluice's coordinator keeps."""
+
+    def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
+        """Like PySpark's, also for the names that sluice's coordinator keeps.
+
+        `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
+        """
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._options):
+                return self._read(location_of(self._options, tableName))
+        return super().table(tableName)  # type: ignore[misc,no-any-return]
+
+    def _asks_for_sluice(self, source: str | None, schema: Any, options: Mapping[str, Any]) -> bool:
+        """Take what `load` was given; returns whether the format is sluice's."""
+        if source is not None:
+            self.format(source)
+        if schema is not None:
+            self.schema(schema)  # type: ignore[attr-defined]
+        self.options(**options)
+        return self._is_sluice()
+
+    @abstractmethod
+    def _read(self, location: str) -> DataFrame:
+        """The DataFrame of the table at a location."""

@@ -11,13 +11,12 @@ from pyspark.sql.types import StructType
 from ..options import ReadOptions
 from ..scan.read import read
 from ..spark_errors import as_spark_users_know
-from .format_and_options import RemembersFormat
-from .known_tables import location_of, means_sluice
+from .known_tables import ReadsTables
 
 __all__ = ["Reader"]
 
 
-class Reader(RemembersFormat, DataFrameReader):
+class Reader(ReadsTables, DataFrameReader):
     """PySpark's reader, which also remembers the format and the options, and reads `format("sluice")` itself.
 
     With a schema, or for a table's changes, `format("sluice")` is read by the data source.
@@ -40,12 +39,7 @@ class Reader(RemembersFormat, DataFrameReader):
         **options: Any,
     ) -> DataFrame:
         """Like PySpark's. A DataFrame of a sluice table keeps the version of this call."""
-        if format is not None:
-            self.format(format)
-        if schema is not None:
-            self.schema(schema)
-        self.options(**options)
-        if not self._is_sluice():
+        if not self._asks_for_sluice(format, schema, options):
             return super().load(path)
         if isinstance(path, list) and len(path) == 1:
             [path] = path
@@ -54,16 +48,6 @@ class Reader(RemembersFormat, DataFrameReader):
         if self._has_schema or not isinstance(place, str):
             return super().load(path)
         return self._read(place)
-
-    def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
-        """Like PySpark's, also for the names that sluice's coordinator keeps.
-
-        `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
-        """
-        with as_spark_users_know():
-            if means_sluice(self._spark, self._format, tableName, self._options):
-                return self._read(location_of(self._options, tableName))
-        return super().table(tableName)
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():

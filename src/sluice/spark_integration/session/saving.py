@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
+from ...storage.schema.conform import other_number_of_columns
 from ...tables.planned_writes import abandon_plan
 from ...tables.table import Table
 from ..active_session import use_session, user_metadata_of
@@ -132,12 +133,7 @@ def insert(frame: DataFrame, location: str, write: Write) -> None:
     table = open_table(write.parsed(location, frame))
     names = table.struct.names
     if len(names) != len(frame.columns):
-        kind = "NOT_ENOUGH" if len(frame.columns) < len(names) else "TOO_MANY"
-        raise SchemaMismatch(
-            f"insertInto was given {len(frame.columns)} columns ({', '.join(frame.columns)}) for {len(names)} of the table "
-            f"({', '.join(names)}); give as many, in this order",
-            condition=f"INSERT_COLUMN_ARITY_MISMATCH.{kind}_DATA_COLUMNS",
-        )
+        raise other_number_of_columns(frame.columns, names)
     save(frame.toDF(*names), location, write)
 
 

@@ -160,6 +160,6 @@ def _condition(table: Table, spark: SparkSession, condition: Column | str) -> st
 
 
 def _node(column: Column | str) -> Any:
-    """Spark's own object of a column, whose parts it tells."""
+    """Spark's own object of a column, which knows the column's parts."""
     java: Any = F.col(column) if isinstance(column, str) else column
     return java._jc.node()

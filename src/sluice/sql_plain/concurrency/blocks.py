@@ -39,7 +39,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "VACUUM": "this deletes files, which nothing takes back: run it after the block",
     "BEGIN": "a block has no blocks in it: leave BEGIN and its END out",
 }
-_DEFINES: Final = "a block changes rows, and this is none of INSERT, UPDATE, DELETE, MERGE and TRUNCATE: run it before or after the block"
+_DEFINES: Final = "the statements of a block are INSERT, UPDATE, DELETE, MERGE and TRUNCATE: run this one before or after the block"
 
 
 @dataclass(frozen=True, slots=True)

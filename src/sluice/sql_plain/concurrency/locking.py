@@ -73,7 +73,7 @@ class Locks:
             known = {each.location for held in going for each in held.tables}
             for location, name in wanted.items():
                 if location not in known:
-                    raise asked.refused(name, f"this session holds no lock on {title(name)}; SHOW LOCKS IN {title(name)} tells who does")
+                    raise asked.refused(name, f"this session holds no lock on {title(name)}; SHOW LOCKS IN {title(name)} shows who does")
             others = sorted({each.name for held in going for each in held.tables if wanted and each.location not in wanted})
             if others:
                 first = next(iter(wanted.values()))

@@ -18,7 +18,7 @@ from ..dataclass import dataclass
 from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
 from ..pruning.predicate import Predicate
 from ..schema.computed import generated_of
-from ..schema.schema import ArrayType, DataType, MapType, StructType
+from ..schema.datatypes import StructType, fields_inside
 from ..schema.sqltypes import column_type_sql, length_limit, quoted_name
 
 __all__ = ["Constraint", "Constraints"]
@@ -46,7 +46,7 @@ class Constraints:
     @classmethod
     def of(cls, schema: StructType, metadata: Metadata) -> Constraints:
         """The constraints in the table's metadata. Raises UnsupportedFeature, with the reason, for one that cannot be evaluated."""
-        found = [*_checks(metadata), *_invariants(schema, ""), *_lengths(schema)]
+        found = [*_checks(metadata), *_invariants(schema), *_lengths(schema)]
         return cls(tuple(_constraint(name, expression, schema) for name, expression in found))
 
     @classmethod
@@ -121,19 +121,10 @@ def _lengths(schema: StructType) -> Iterator[tuple[str, str]]:
             yield f"{column_type_sql(field)} of {field.name}", f"{name} IS NULL OR length({name}) <= {limit}"
 
 
-def _invariants(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
-    match kind:
-        case StructType():
-            for field in kind.fields:
-                here = f"{path}.{field.name}" if path else field.name
-                if _INVARIANTS_KEY in field.metadata:
-                    yield f"invariant of {here}", _expression(here, field.metadata[_INVARIANTS_KEY])
-                yield from _invariants(field.type, here)
-        case ArrayType():
-            yield from _invariants(kind.element_type, f"{path}.element")
-        case MapType():
-            yield from _invariants(kind.key_type, f"{path}.key")
-            yield from _invariants(kind.value_type, f"{path}.value")
+def _invariants(schema: StructType) -> Iterator[tuple[str, str]]:
+    for path, field in fields_inside(schema):
+        if _INVARIANTS_KEY in field.metadata:
+            yield f"invariant of {path}", _expression(path, field.metadata[_INVARIANTS_KEY])
 
 
 def _expression(column: str, text: Any) -> str:

@@ -5,7 +5,8 @@ An expression is evaluated as in an UPDATE, with UTC as the time zone. `check_de
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -74,26 +75,24 @@ def renewing(schema: StructType, assigned: Collection[str]) -> Assignments:
 
 def _computed(field: StructField, schema: StructType) -> Assignment:
     text = generated_of(field) or ""
-    try:
+    with _evaluated(field, text, "generatedColumns", f"compute column {field.name!r}, which is GENERATED ALWAYS AS ({text})"):
         return assignment(field, text, schema)
-    except (PredicateError, SchemaMismatch) as error:
-        raise UnsupportedFeature(
-            f"sluice cannot compute column {field.name!r}, which is GENERATED ALWAYS AS ({text}): {error.message}; write with Spark",
-            features=("generatedColumns",),
-            access="write",
-            column=field.name,
-            expression=text,
-        ) from error
 
 
 def _default(field: StructField, now: datetime) -> Assignment:
     text = default_of(field) or ""
-    try:
+    with _evaluated(field, text, "allowColumnDefaults", f"evaluate the DEFAULT {text} of column {field.name!r}", "give the column, or "):
         return assignment(field, text, StructType(()), now)
+
+
+@contextmanager
+def _evaluated(field: StructField, text: str, feature: str, task: str, remedy: str = "") -> Iterator[None]:
+    try:
+        yield
     except (PredicateError, SchemaMismatch) as error:
         raise UnsupportedFeature(
-            f"sluice cannot evaluate the DEFAULT {text} of column {field.name!r}: {error.message}; give the column, or write with Spark",
-            features=("allowColumnDefaults",),
+            f"sluice cannot {task}: {error.message}; {remedy}write with Spark",
+            features=(feature,),
             access="write",
             column=field.name,
             expression=text,

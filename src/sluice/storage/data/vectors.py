@@ -107,7 +107,7 @@ def vector_key(vector: DeletionVector, location: str | None = None) -> str | Non
             if location is None:
                 raise ValueError("the key of a vector with an absolute path needs the table's location")
             return key_inside(location, vector.path_or_inline_dv)
-    raise _corrupt(vector, f"its storage type {vector.storage_type!r} is none of 'u', 'i' and 'p'")
+    raise _corrupt(vector, f"its storage type {vector.storage_type!r} is not 'u', 'i' or 'p'")
 
 
 def plan_vector(rows: Rows, *, owner: str) -> tuple[DeletionVector, tuple[str, bytes] | None]:

@@ -28,7 +28,7 @@ class Outline:
 
 
 def outline_of(text: str, *, clock: bool) -> Outline:
-    """The outline of an expression in Spark SQL. Raises PredicateError if it is none.
+    """The outline of an expression in Spark SQL. Raises PredicateError if the text is no expression.
 
     `clock`: the functions that return the time are allowed.
     """

@@ -262,7 +262,7 @@ class _Translator:
     def _escape(self, tree: exp.Escape) -> Node:
         like, escape = tree.this, tree.expression
         if not isinstance(like, (exp.Like, exp.ILike)) or not isinstance(escape, exp.Literal) or len(escape.this) != 1:
-            raise PredicateError("ESCAPE stands after LIKE and takes one character")
+            raise PredicateError("ESCAPE follows LIKE and takes one character")
         node = self._like(like, escape.this)
         return build.not_(node) if like.args.get("negate") else node
 

@@ -110,7 +110,7 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
             before and None not in (before.timestamp_ms, seal.timestamp_ms) and int(seal.timestamp_ms or 0) <= int(before.timestamp_ms or 0)
         ):
             what = f"its in-commit timestamp {seal.timestamp_ms} is not later than {before.timestamp_ms}, that of version {version - 1}"
-            report(Finding(ERROR, key, f"{what}: one of the two files is not what was committed", _RESTORE))
+            report(Finding(ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE))
         elif read.has_timestamps and seal.timestamp_ms is None:
             report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
         versions_of.setdefault(seal.digest, version)
@@ -169,7 +169,7 @@ def _checksums(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[
         for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
             if says.get(name) is not None and own is not None and says[name] != own:
                 what = f"the version checksum has {name} {says[name]}, and the commit of version {path.version} has {own}"
-                report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files is not what was written", _RESTORE))
+                report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files was changed since", _RESTORE))
 
 
 def _checkpoints(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ..caches import cached_by_size
 from ..dataclass import dataclass
-from ..errors import PredicateError
+from ..errors import InvalidRequest, PredicateError
 from ..expressions import build
 from ..expressions.calls import call
 from ..expressions.evaluate import compile_expression, run
@@ -73,6 +73,20 @@ class Predicate:
         """True exactly in the partitions with these values, in the log's text form; no places are FALSE."""
         unique = dict.fromkeys(tuple(place.items()) for place in places)
         return cls(build.or_(*(build.and_(*(_has_value(schema, *each) for each in place)) for place in unique)))
+
+    @classmethod
+    def over_partitions(cls, sql: str, schema: StructType, partition_columns: Sequence[str], why: str) -> Predicate:
+        """The condition `sql`, which must depend on partition columns alone; `why` says so in the error.
+
+        Raises PredicateError, and InvalidRequest for a condition that depends on rows.
+        """
+        predicate = cls.parse(sql, schema)
+        _, rest = predicate.split(partition_columns)
+        if rest is not None:
+            columns = ", ".join(partition_columns)
+            remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
+            raise InvalidRequest(f"where={sql!r}: {why}, but {rest.to_sql()} depends on rows; {remedy}", where=sql)
+        return predicate
 
     @property
     def columns(self) -> frozenset[str]:

@@ -5,14 +5,14 @@ The texts are Spark SQL, under the keys of Delta Lake and Spark ("Default Column
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from .arrow_schema import from_arrow
-from .datatypes import ArrayType, DataType, MapType, StructField, StructType
+from .datatypes import StructField, StructType, fields_inside
 
 __all__ = [
     "DEFAULT_KEY",
@@ -84,22 +84,8 @@ def _with_metadata(field: StructField, given: Mapping[bytes, bytes]) -> StructFi
 
 def nested_with_value(schema: StructType) -> str | None:
     """The path of a field inside a column that has a default or is generated, which only columns of the table itself may; else None."""
-    return next((path for each in schema.fields for path in _nested(each.type, each.name)), None)
-
-
-def _nested(dtype: DataType, path: str) -> Iterator[str]:
-    match dtype:
-        case StructType():
-            for each in dtype.fields:
-                inside = f"{path}.{each.name}"
-                if is_filled(each):
-                    yield inside
-                yield from _nested(each.type, inside)
-        case ArrayType():
-            yield from _nested(dtype.element_type, f"{path}.element")
-        case MapType():
-            yield from _nested(dtype.key_type, f"{path}.key")
-            yield from _nested(dtype.value_type, f"{path}.value")
+    inside = (found for column in schema.fields for found in fields_inside(column.type, column.name))
+    return next((path for path, field in inside if is_filled(field)), None)
 
 
 def is_word_default(text: str, schema: StructType) -> bool:

@@ -6,7 +6,7 @@ files lack.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -18,7 +18,7 @@ from ..errors import SchemaMismatch
 from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arrow
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["adapt", "conform", "without_hidden_nulls"]
+__all__ = ["adapt", "conform", "other_number_of_columns", "without_hidden_nulls"]
 
 _ANOTHER_SCHEMA: Final = "the file was written with another schema: ask the engine that wrote it"
 
@@ -45,6 +45,18 @@ def adapt(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     """
     table = _table(data)
     return table if table.schema.equals(to_arrow(schema), check_metadata=True) else _LENIENT.table(table, schema)
+
+
+def other_number_of_columns(given: Sequence[str], wanted: Sequence[str], *, shown: Callable[[str], str] = str) -> SchemaMismatch:
+    """The refusal of rows that fill columns by position, and have too many or too few; `shown` may add to its message."""
+    which = "NOT_ENOUGH" if len(given) < len(wanted) else "TOO_MANY"
+    return SchemaMismatch(
+        shown(
+            f"these rows have {len(given)} columns ({', '.join(given)}) for {len(wanted)} of the table ({', '.join(wanted)}); "
+            "give as many, in this order"
+        ),
+        condition=f"INSERT_COLUMN_ARITY_MISMATCH.{which}_DATA_COLUMNS",
+    )
 
 
 def _table(data: pa.RecordBatch | pa.Table) -> pa.Table:

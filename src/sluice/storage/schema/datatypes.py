@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -19,8 +19,10 @@ __all__ = [
     "PrimitiveType",
     "StructField",
     "StructType",
+    "fields_inside",
     "parse_schema",
     "schema_to_json",
+    "types_inside",
 ]
 
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -161,6 +163,29 @@ class StructType:
 
 
 DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
+
+
+def types_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, DataType]]:
+    """A type and all types inside it, each with its path: `a`, `a.element`, `b.key`, `b.value.c`, ..."""
+    yield path, dtype
+    match dtype:
+        case PrimitiveType():
+            return
+        case StructType(fields):
+            parts = [(each.name, each.type) for each in fields]
+        case ArrayType(element, _):
+            parts = [("element", element)]
+        case MapType(key, value, _):
+            parts = [("key", key), ("value", value)]
+    for name, part in parts:
+        yield from types_inside(part, f"{path}.{name}" if path else name)
+
+
+def fields_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, StructField]]:
+    """The fields of a type and of all types inside it, each with its path."""
+    for where, each in types_inside(dtype, path):
+        if isinstance(each, StructType):
+            yield from ((f"{where}.{field.name}" if where else field.name, field) for field in each.fields)
 
 
 @lru_cache(maxsize=256)

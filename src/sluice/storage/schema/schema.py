@@ -11,7 +11,18 @@ from ..constants import CHANGE_COLUMN_NAMES
 from ..errors import InvalidRequest, SchemaMismatch, UnsupportedFeature
 from .arrow_schema import ACCEPTS, arrow_type, from_arrow, kind, to_arrow
 from .conform import conform
-from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, as_nullable, parse_schema, schema_to_json
+from .datatypes import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    as_nullable,
+    parse_schema,
+    schema_to_json,
+    types_inside,
+)
 
 __all__ = [
     "VOID",
@@ -43,7 +54,7 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
     """Raise SchemaMismatch or InvalidRequest, with the reason, unless a table can have this schema and partitioning."""
     if not schema.fields:
         raise SchemaMismatch("the schema has no column; give at least one")
-    _check_names(schema, "")
+    _check_names(schema)
     to_arrow(schema)
     _refuse_void(schema, "")
     _refuse_change_columns(schema)
@@ -59,18 +70,20 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
         raise InvalidRequest("every column is a partition column; at least one must remain for the data files")
 
 
-def _check_names(schema: StructType, path: str) -> None:
-    seen: dict[str, str] = {}
-    for each in schema.fields:
-        name = f"{path}{each.name}"
-        if not each.name:
-            raise SchemaMismatch(f"a column of {path.rstrip('.') or 'the table'} has an empty name; name it", column=name)
-        if bad := _NOT_IN_NAMES.intersection(each.name):
-            raise SchemaMismatch(f"the column name {name!r} contains {sorted(bad)}, which Delta does not allow; rename it", column=name)
-        if other := seen.get(each.name.lower()):
-            raise SchemaMismatch(f"the columns {other!r} and {name!r} are the same for Delta, which ignores case; rename one", column=name)
-        seen[each.name.lower()] = name
-        _check_inner_names(each.type, name)
+def _check_names(schema: StructType) -> None:
+    for path, dtype in types_inside(schema):
+        seen: dict[str, str] = {}
+        for each in dtype.fields if isinstance(dtype, StructType) else ():
+            name = f"{path}.{each.name}" if path else each.name
+            if not each.name:
+                raise SchemaMismatch(f"a column of {path or 'the table'} has an empty name; name it", column=name)
+            if bad := _NOT_IN_NAMES.intersection(each.name):
+                raise SchemaMismatch(f"the column name {name!r} contains {sorted(bad)}, which Delta does not allow; rename it", column=name)
+            if other := seen.get(each.name.lower()):
+                raise SchemaMismatch(
+                    f"the columns {other!r} and {name!r} are the same for Delta, which ignores case; rename one", column=name
+                )
+            seen[each.name.lower()] = name
 
 
 def _refuse_change_columns(schema: StructType) -> None:
@@ -83,42 +96,16 @@ def _refuse_change_columns(schema: StructType) -> None:
             )
 
 
-def void_columns(schema: StructType, path: str = "") -> Iterator[str]:
+def void_columns(schema: StructType) -> Iterator[str]:
     """The paths of all `void` types in a schema."""
-    for each in schema.fields:
-        yield from _voids(each.type, f"{path}{each.name}")
-
-
-def _voids(dtype: DataType, path: str) -> Iterator[str]:
-    match dtype:
-        case PrimitiveType():
-            if dtype == VOID:
-                yield path
-        case ArrayType(element, _):
-            yield from _voids(element, f"{path}.element")
-        case MapType(key, value, _):
-            yield from _voids(key, f"{path}.key")
-            yield from _voids(value, f"{path}.value")
-        case StructType():
-            yield from void_columns(dtype, f"{path}.")
+    return (path for path, dtype in types_inside(schema) if dtype == VOID)
 
 
 def _refuse_void(schema: StructType, path: str) -> None:
-    for each in void_columns(schema, path):
-        raise SchemaMismatch(f"column {each!r} has no type (void), so that only null could be in it; give it a type", column=each)
-
-
-def _check_inner_names(dtype: DataType, path: str) -> None:
-    match dtype:
-        case PrimitiveType():
-            return
-        case ArrayType(element, _):
-            _check_inner_names(element, f"{path}.element")
-        case MapType(key, value, _):
-            _check_inner_names(key, f"{path}.key")
-            _check_inner_names(value, f"{path}.value")
-        case StructType():
-            _check_names(dtype, f"{path}.")
+    for each in void_columns(schema):
+        raise SchemaMismatch(
+            f"column {path + each!r} has no type (void), so that only null could be in it; give it a type", column=path + each
+        )
 
 
 @lru_cache(maxsize=256)
@@ -174,7 +161,7 @@ def merge(table: StructType, data: StructType) -> StructType:
     """
     merged = _merge_struct(table, data, "")
     added = StructType(merged.fields[len(table.fields) :])
-    _check_names(added, "")
+    _check_names(added)
     _refuse_change_columns(added)
     return merged
 

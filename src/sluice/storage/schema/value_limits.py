@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import SchemaMismatch
-from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, types_inside
 
 __all__ = ["check_values", "is_legal"]
 
@@ -51,15 +51,8 @@ def _limited(schema: StructType) -> tuple[StructField, ...]:
 
 
 def _is_limited(dtype: DataType) -> bool:
-    match dtype:
-        case PrimitiveType(name):
-            return name in _RANGES
-        case ArrayType(element, _):
-            return _is_limited(element)
-        case MapType():
-            return True
-        case StructType():
-            return bool(_limited(dtype))
+    kinds = (kind for _, kind in types_inside(dtype))
+    return any(isinstance(kind, MapType) or (isinstance(kind, PrimitiveType) and kind.name in _RANGES) for kind in kinds)
 
 
 def _check(array: pa.Array, dtype: DataType, path: str) -> None:

@@ -85,7 +85,7 @@ def close_by_name(access: Access, name: names.TableName, limit: Deadline) -> tup
         for _ in range(_ATTEMPTS):
             table.settle(limit)
             table.publish(up_to_date=True)
-            closed = names.close_named(table.context, name)
+            closed = names.close_named(table, name)
             if closed is not None:
                 return closed
     finally:  # not by `with`: a lease that was lost is no harm, since the head is compared

@@ -1,4 +1,4 @@
-"""What a catalog tells of namespaces, names and dropped tables."""
+"""What `sluice.Catalog` returns: namespaces, names and dropped tables."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
 def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
     """Raise InvalidRequest unless every property may be given, with a valid value.
 
-    `creating`: for a new table, which may be given what sluice does anyhow.
+    `creating`: for a new table, whose properties may repeat what sluice sets in any case.
     """
     if not isinstance(properties, Mapping):
         raise InvalidRequest(f"the properties are of type {type(properties).__name__}; give a mapping of names to texts")

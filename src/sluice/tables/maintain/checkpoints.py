@@ -96,7 +96,7 @@ class Checkpointer:
         self._last = last_checkpoint_version(access.store) or 0
         if version - self._last < interval:
             return
-        if claim_checkpoint(access.ours.context, version, last=self._last, interval=interval, now_ms=access.ours.now_ms()):
+        if claim_checkpoint(access.ours, version, last=self._last, interval=interval, now_ms=access.ours.now_ms()):
             snapshot = access.at(self._published(version))
             write_checkpoint(access.store, snapshot)
             self._last = snapshot.version

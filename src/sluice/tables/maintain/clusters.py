@@ -7,6 +7,7 @@ more clusters than the logarithm of the table's size.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -37,45 +38,43 @@ def plan_clusters(
     Files clustered by other columns than these are left alone, and so is a table that is one cluster. With `base`, files with a deletion
     vector are taken from their clusters; with `full` every file is taken, but those of complete clusters.
     """
-    sizes = files["size"].to_pylist()
-    permitted = [True] * len(sizes) if scope is None else scope.to_pylist()
-    mine, others, vectors = _clusters(files, columns), _clustered(files), pc.is_valid(files["deletion_vector"]).to_pylist()
-    chosen: list[int] = []
-    clusters: dict[str, list[int]] = {}
-    for index, allowed in enumerate(permitted):
-        cluster = mine[index]
-        if not allowed:
-            continue
-        if base and vectors[index]:
-            chosen.append(index)
-        elif cluster is not None:
-            clusters.setdefault(cluster, []).append(index)
-        elif full or not others[index]:
-            chosen.append(index)
-    weights = {cluster: sum(sizes[index] for index in members) for cluster, members in clusters.items()}
-    open_clusters = sorted((weight, cluster) for cluster, weight in weights.items() if weight < cluster_bytes_max)
-    nbytes = sum(sizes[index] for index in chosen)
-    if not chosen and not (full and len(open_clusters) > 1):
+    some = _candidates(files, columns, full=full, base=base)
+    if scope is not None:
+        some = some.filter(pc.fill_null(scope, False))
+    weights = some.filter(pc.is_valid(some["cluster"])).group_by("cluster").aggregate([("size", "sum")])
+    by_weight = sorted(zip(weights["size_sum"].to_pylist(), weights["cluster"].to_pylist(), strict=True))
+    open_clusters = [(weight, cluster) for weight, cluster in by_weight if weight < cluster_bytes_max]
+    loose = some.filter(some["loose"])
+    if not loose.num_rows and not (full and len(open_clusters) > 1):
         return []
+    nbytes, taken = pc.sum(loose["size"]).as_py() or 0, []
     for weight, cluster in open_clusters:
         if full or weight <= nbytes:
-            chosen += clusters[cluster]
+            taken.append(cluster)
             nbytes += weight
-    chosen.sort()
-    some = [sizes[index] for index in chosen]
-    groups = packed(some, cluster_bytes_max, files_max)
-    return [Bin((), tuple(chosen[group.start : group.stop]), sum(some[group.start : group.stop])) for group in groups]
+    chosen = some.filter(pc.or_(some["loose"], pc.is_in(some["cluster"], value_set=pa.array(taken, pa.string()))))
+    indices, sizes = (array("q", chosen[name].to_pylist()) for name in ("index", "size"))
+    groups = packed(sizes, cluster_bytes_max, files_max)
+    return [Bin((), tuple(indices[group.start : group.stop]), sum(sizes[group.start : group.stop])) for group in groups]
 
 
-def _clusters(files: pa.Table, columns: Sequence[Path]) -> list[str | None]:
-    """The cluster of each file that is clustered by these columns."""
-    tags = files["tags"]
+def _candidates(files: pa.Table, columns: Sequence[Path], *, full: bool, base: bool) -> pa.Table:
+    """The files with their `index` and `size`, as one Arrow table: there may be millions.
+
+    `cluster` is that of a file which these columns clustered, else null. `loose` files are rewritten in any case.
+    """
+    tags, is_clustered = files["tags"], pc.is_valid(files["clustering_provider"])
     by_columns = pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_COLUMNS_TAG), "first"), columns_tag(columns))
-    is_mine = pc.and_(pc.is_valid(files["clustering_provider"]), pc.fill_null(by_columns, False))
-    names = pc.map_lookup(tags, pa.scalar(CLUSTER_TAG), "first").to_pylist()
-    return [name if ours else None for name, ours in zip(names, is_mine.to_pylist(), strict=True)]
-
-
-def _clustered(files: pa.Table) -> list[bool]:
-    found: list[bool] = pc.is_valid(files["clustering_provider"]).to_pylist()
-    return found
+    names = pc.map_lookup(tags, pa.scalar(CLUSTER_TAG), "first")
+    is_taken_out = pc.and_(pc.is_valid(files["deletion_vector"]), base)
+    stays = pc.and_(pc.and_(is_clustered, pc.fill_null(by_columns, False)), pc.invert(is_taken_out))
+    cluster = pc.if_else(stays, names, pa.scalar(None, pa.string()))
+    unclustered = pc.and_(pc.is_null(cluster), pc.or_(pc.invert(is_clustered), full))
+    return pa.table(
+        {
+            "index": pa.array(range(files.num_rows), pa.int64()),
+            "size": files["size"],
+            "cluster": cluster,
+            "loose": pc.or_(is_taken_out, unclustered),
+        }
+    )

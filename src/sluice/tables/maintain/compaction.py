@@ -164,7 +164,7 @@ class _Run:
                     self._commit(_staged(self._access, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
         except SluiceError as trouble:
             if self._commits:
-                trouble.tell(self._what_stands(), commits=self._commits)
+                trouble.tell(self._what_remains(), commits=self._commits)
             raise
         return self._last
 
@@ -176,19 +176,19 @@ class _Run:
         if filing is not None:
             return OutcomeUnknown(
                 f"the time given was over while the compaction was committed as transaction {filing}; ask outcome(transaction_id)"
-                f"{self._what_stands()}",
+                f"{self._what_remains()}",
                 transaction_id=filing,
                 stage="intent",
                 commits=self._commits,
             )
         return OutcomeUnknown(
-            f"the time given was over before the compaction was committed: the files it wrote are discarded{self._what_stands()}; call it "
+            f"the time given was over before the compaction was committed: the files it wrote are discarded{self._what_remains()}; call it "
             "again with more time, or for one partition after the other (where=...)",
             stage="staged",
             commits=self._commits,
         )
 
-    def _what_stands(self) -> str:
+    def _what_remains(self) -> str:
         if self._last is None:
             return ""
         return f"; its earlier commits remain ({self._commits} commits, the last one is version {self._last.version})"
@@ -328,14 +328,7 @@ def _request(snapshot: Snapshot, schema: StructType, asked: Asked) -> _Request:
         raise InvalidRequest(f"mode is {asked.mode!r}; use one of {', '.join(_MODES)}")
     predicate = None
     if where is not None:
-        predicate = Predicate.parse(where, schema)
-        _, rest = predicate.split(snapshot.partition_columns)
-        if rest is not None:
-            columns = ", ".join(snapshot.partition_columns)
-            remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
-            raise InvalidRequest(
-                f"where={where!r}: a compaction takes whole files, but {rest.to_sql()} depends on their rows; {remedy}", where=where
-            )
+        predicate = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a compaction takes whole files")
     clustering = clustering_columns(snapshot.domains)
     if asked.z_order_by is not None and clustering:
         raise InvalidRequest(

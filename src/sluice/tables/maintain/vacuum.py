@@ -239,7 +239,7 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
     shown.keep_what_went_after(horizon)
     # check: horizon-before-pins (after the next)
     if not dry_run:
-        maintenance.raise_horizon(access.ours.context, horizon.version, cutoff_ms)
+        maintenance.raise_horizon(access.ours, horizon.version, cutoff_ms)
     if not _add_pinned(access, shown):
         return []
     # check: what-is-followed-is-kept
@@ -305,7 +305,7 @@ def _add_named(access: Access, shown: Shown, found: Sequence[Candidate], last: S
 
 def _add_followed(access: Access, shown: Shown, last: Snapshot) -> None:
     """Add what consumers read from their positions on: what later versions removed, and their change data."""
-    first = maintenance.followed_from(access.ours.context)
+    first = maintenance.followed_from(access.ours)
     if first is None or first >= last.version:
         return
     try:
@@ -319,7 +319,7 @@ def _add_followed(access: Access, shown: Shown, last: Snapshot) -> None:
 
 def _add_pinned(access: Access, shown: Shown) -> bool:
     """Add what pinned versions need; False if nothing may be deleted because a pin cannot be read."""
-    for version in sorted(maintenance.pinned_versions(access.ours.context)):
+    for version in sorted(maintenance.pinned_versions(access.ours)):
         if version == maintenance.EVERYTHING:
             _log.warning("nothing of %s is deleted: this sluice cannot read a pin of a version there", access.address.location)
             return False

@@ -200,7 +200,7 @@ class _Work:
         try:
             return read_footer(store, key).statistics(self._columns, self.snapshot.partition_columns, -1)
         except SchemaMismatch as strange:
-            _log.info("the footer of %s tells no statistics: %s", add.path, strange)
+            _log.info("the footer of %s has no usable statistics: %s", add.path, strange)
             return None
 
     def _of_rows(self, add: AddFile) -> str:

@@ -117,7 +117,7 @@ def _require_writable(store: ObjectStore) -> None:
     store.put(probe, b"a place for a table")
     try:
         store.delete(probe)
-    except AccessDenied as error:  # who may not delete can still write a table
+    except AccessDenied as error:  # a client that may not delete can still write a table
         _log.warning("%s/%s was left behind: %s", store.location, probe, error)
 
 
@@ -153,16 +153,16 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: Ne
     known = table.exists()
     if known:
         _require_no_former_table(address, table)
-    _require_writable(store)
     if name is not None:
         make_with_name(table, name)
-    elif not known:  # nodes that were lost meanwhile must not be replaced
-        registry.make_tree(table.context, Head())
     with taken_back_on_failure(table, name):
+        _require_writable(store)  # after the name: a creation that loses it leaves no folder behind
+        if name is None and not known:  # nodes that were lost meanwhile must not be replaced
+            registry.make_tree(table, Head())
         try:
             require_no_log(address, store)
         except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
-            registry.remove_new_tree(table.context)
+            registry.remove_new_tree(table)
             raise
     return Access(address, store, table)
 
@@ -314,7 +314,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     store = address.store()
     snapshot = Snapshot.load(store)
     table = address.coordinated()
-    registry.remove_closed_tree(table.context)
+    registry.remove_closed_tree(table)
     snapshot = all_published(table, snapshot)
     if is_managed(snapshot.protocol):
         registry.require_own_coordinator(table, snapshot)

@@ -63,21 +63,21 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
     if type(keep_data) is not bool:
         raise InvalidRequest(f"keep_data is {keep_data!r}; give True or False", keep_data=keep_data)
     table = address.coordinated()
-    registry.remove_closed_tree(table.context)
-    tombstone = registry.read_tombstone(table.context)
+    registry.remove_closed_tree(table)
+    tombstone = registry.read_tombstone(table)
     if tombstone is None or not tombstone.deleting:
         if not _closed_for_drop(table):
             detach(Access.coordinated(address), operation="DETACH" if keep_data else _OPERATION, for_good=True, timeout_s=timeout_s)
         head = table.head()
         if not head.detached:  # another client did the rest meanwhile, and this is a new table
             raise table.dropped()
-        registry.bury_tree(table.context, head, deleting=not keep_data, forgotten=not keep_data)
-        tombstone = registry.read_tombstone(table.context)
+        registry.bury_tree(table, head, deleting=not keep_data, forgotten=not keep_data)
+        tombstone = registry.read_tombstone(table)
     if keep_data:
         return DropReport(address.location, Snapshot.load(table.store).version)
     if tombstone is None or not tombstone.deleting:
         raise table.dropped()
-    with registry.deletion(table.context, tombstone) as held:
+    with registry.deletion(table, tombstone) as held:
         deleted, size_bytes, kept = _delete_data(table.store, held)
         held.done()
     return DropReport(address.location, tombstone.last, deleted, size_bytes, kept)
@@ -158,7 +158,7 @@ def forget(
 
 
 def _forgotten(address: TableAddress, table: CoordinatedTable) -> int:
-    registry.remove_closed_tree(table.context)
+    registry.remove_closed_tree(table)
     if not table.exists():
         raise TableNotFound(f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location)
     head = table.head()
@@ -170,7 +170,7 @@ def _forgotten(address: TableAddress, table: CoordinatedTable) -> int:
             version=version,
         )
     if head.version < 0:
-        registry.remove_new_tree(table.context)
+        registry.remove_new_tree(table)
     else:
-        registry.bury_tree(table.context, head, deleting=False, forgotten=version is None)
+        registry.bury_tree(table, head, deleting=False, forgotten=version is None)
     return head.version

@@ -134,14 +134,14 @@ def rebuild(
     """See `recover`; the wait for former clients is inside the context from `resting`."""
     table = address.coordinated()
     store = table.store
-    remove_closed_tree(table.context)
+    remove_closed_tree(table)
     require_nodes_lost(table)
     snapshot = Snapshot.load(store)
     if not is_managed(snapshot.protocol):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     require_coordinator_lost(table, snapshot, former)
     with claimed(table) as claim:
-        remove_new_tree(table.context)  # nobody ratifies a first version beside this log
+        remove_new_tree(table)  # nobody ratifies a first version beside this log
         require_nodes_lost(table)  # another client may have recovered it a moment ago
         _await_quiet(table, claim, patience_s, told, resting)
         head, snapshot = _seal(table, claim, former)

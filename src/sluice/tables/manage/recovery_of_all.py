@@ -93,7 +93,7 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
         return Recovered(address.location, left="not managed by sluice")
     table = address.coordinated()
     try:
-        if table.exists() and not only_begun(table.context):
+        if table.exists() and not only_begun(table):
             return Recovered(address.location, left="has its nodes")
     except TableDropped:
         return Recovered(address.location, left="was dropped")

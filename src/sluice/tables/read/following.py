@@ -228,8 +228,8 @@ class ChangeReader:
             files = ChangedFiles(version, actions, range(place.files, ALL.stop))
             if place.files and place.files > files.total:
                 raise InvalidRequest(
-                    f"the place after {place.files} files of version {version} is none of {self.access.address.location}, whose version "
-                    f"has {files.total}: give the `end` of a batch of this table, or a version",
+                    f"the place after {place.files} files of version {version} does not exist in {self.access.address.location}, whose "
+                    f"version has {files.total} files: give the `end` of a batch of this table, or a version",
                     version=version,
                 )
             if room is not None:
@@ -335,7 +335,7 @@ class Follower:
 
 
 def follow(access: Access, after: int | ChangePlace | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
-    """Follow a table from after a version or a place on (None: the latest version). Raises InvalidRequest for one that is none."""
+    """Follow a table from after a version or a place on (None: the latest version). Raises InvalidRequest."""
     if type(poll_s) not in (int, float) or not poll_s > 0:
         raise InvalidRequest(f"poll_s is {poll_s!r}; give seconds, more than 0", poll_s=poll_s)
     start = after if isinstance(after, ChangePlace) else ChangePlace(latest_of(access) if after is None else after)

@@ -80,7 +80,7 @@ def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
 class Draft:
     """The files and rows of one open transaction. Not thread-safe.
 
-    `metadata` is the table's after the commit; `base` the snapshot the transaction was begun on; `tells_changes` whether the
+    `metadata` is the table's after the commit; `base` the snapshot the transaction was begun on; `captures_changes` whether the
     table records change data; `row_ids` the columns of the ids that its rows keep, None if they keep none.
     """
 
@@ -97,7 +97,7 @@ class Draft:
         self.clustering: tuple[DomainMetadata, ...] = ()
         self.schema: StructType = parse_schema(base.metadata.schema_string)
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
-        self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
+        self.captures_changes = is_on(base.configuration, CHANGE_DATA_FEED)
         self.row_ids = RowIdColumns.of(base.metadata, base.protocol)
         self._added: dict[str, AddFile] = {}
         # Files of the base by path: removed ones, and those with deleted rows. The keys of `_deleted` are changed files of
@@ -224,7 +224,7 @@ class Draft:
         # Sets of rows are never changed in place, so copying the dictionaries is enough.
         metadata, protocol, clustering = self.metadata, self.protocol, self.clustering
         schema, successors = self.schema, set(self._successors)
-        settings = self.uses_vectors, self.tells_changes
+        settings = self.uses_vectors, self.captures_changes
         files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
         rows = [dict(each) for each in (self._deleted, self._replaced)]
         copies, recorded = list(self._copies), self._recorded
@@ -233,7 +233,7 @@ class Draft:
         except BaseException:
             self.metadata, self.protocol, self.clustering = metadata, protocol, clustering
             self.schema, self._successors = schema, successors
-            self.uses_vectors, self.tells_changes = settings
+            self.uses_vectors, self.captures_changes = settings
             self._added, self._removed, self._changed = files
             self._dropped = dropped
             self._deleted, self._replaced = rows
@@ -303,7 +303,7 @@ class Draft:
         if redefines is not None:
             self.protocol, self.clustering = redefines.protocol, redefines.clustering
             self.uses_vectors = deletion_vectors(self.protocol, metadata)
-            self.tells_changes = is_on(metadata.configuration, CHANGE_DATA_FEED)
+            self.captures_changes = is_on(metadata.configuration, CHANGE_DATA_FEED)
 
     def write(
         self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None, with_ids: bool = False
@@ -352,7 +352,7 @@ class Draft:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows were changed, or a file lost some of its rows: whole files added and removed are in the log anyhow."""
+        """Whether rows were changed, or a file lost some of its rows: the log shows whole files that were added or removed in any case."""
         return bool(self._replaced or self._changed)
 
     def lost(self) -> Iterator[tuple[AddFile, Rows | None, Rows]]:

@@ -108,7 +108,7 @@ def check_clauses(clauses: Sequence[MergeClause]) -> None:
 
 
 def may_repeat(clauses: Sequence[MergeClause]) -> bool:
-    """Whether several rows of the source may concern one row of the table: the only clause for matches deletes it anyhow."""
+    """Whether several rows of the source may concern one row of the table: the only clause for matches deletes it in any case."""
     matched = [clause for clause in clauses if clause.matched == MATCHED]
     return not matched or (len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None)
 

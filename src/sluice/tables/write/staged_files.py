@@ -23,7 +23,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import features_of_columns
-from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType, as_nullable
+from ...storage.schema.datatypes import MapType, PrimitiveType, StructType, as_nullable, types_inside
 from ...storage.schema.partitions import decode_column, folder, path_to_uri
 from ...storage.schema.schema import void_columns
 from ...storage.stores.local import LocalStore
@@ -53,7 +53,7 @@ def why_rows_are_needed(plan: WritePlan) -> str | None:
     if not plan.computed and features_of_columns(schema):
         return "it has columns that are filled in"
     for each in schema.fields:
-        if any(isinstance(dtype, MapType) for dtype in _all_types(each.type)):
+        if any(isinstance(dtype, MapType) for _, dtype in types_inside(each.type)):
             return f"the keys of maps in {each.name} must be distinct"
         if not isinstance(each.type, PrimitiveType) and (not each.nullable or as_nullable(each).type != each.type):
             return f"{each.name} has parts that are NOT NULL"
@@ -95,21 +95,6 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
 
 def _footer(layout: FileFormat, path: Path) -> WrittenFooter:
     return read_written_footer(path, layout.stored, layout.indexed_columns)
-
-
-def _all_types(dtype: DataType) -> Iterator[DataType]:
-    yield dtype
-    match dtype:
-        case StructType(fields):
-            for each in fields:
-                yield from _all_types(each.type)
-        case ArrayType(element, _):
-            yield from _all_types(element)
-        case MapType(key, value, _):
-            yield from _all_types(key)
-            yield from _all_types(value)
-        case _:
-            return
 
 
 def _unfit(plan: WritePlan, files: Sequence[tuple[StagedFile, WrittenFooter]]) -> Iterator[str]:

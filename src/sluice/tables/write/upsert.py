@@ -229,7 +229,7 @@ def upsert_rows(
     draft.foresee(add for add, _ in met.gone)
     if draft.row_ids is not None and met.gone:
         rows = rows.append_column(draft.row_ids.row_id, met.ids_of(numbers))
-    if draft.tells_changes:
+    if draft.captures_changes:
         succeeds = pc.is_in(numbers, value_set=pa.array(met.succeeded, pa.int64()), skip_nulls=True)
         draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s", with_ids=True))
         draft.add(draft.write([rows.filter(pc.invert(succeeds))], label=label, with_ids=bool(met.gone)))

@@ -3,8 +3,9 @@
 Both use Delta's `txn` action, which the log keeps for each application id: if the number, or a higher one, is already there,
 the answer is the commit that wrote it. A key is an application id of its own that is written once.
 
-Two writers may have one application id and number for different rows, as two runs of one stream's checkpoint have. A mark tells their
-writes apart: a second `txn` action beside the first, whose number says the first one's number and 32 bits of what was written.
+Two writers may have one application id and number for different rows, as two runs of one stream's checkpoint have. A mark
+distinguishes their writes: a second `txn` action beside the first, whose number holds the first one's number and 32 bits of a digest of
+the rows.
 """
 
 from __future__ import annotations

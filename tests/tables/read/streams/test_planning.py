@@ -276,9 +276,9 @@ def test_change_data_files_count_instead_of_the_files_they_describe() -> None:
     ("value", "told"),
     [
         ({"format": 2, "table": "t", "version": 1, "index": 0, "first": False}, "newer release"),
-        ({**START.to_json(), "version": "1"}, "none of sluice's"),
-        ({"format": 1, "table": "t", "version": 1, "index": 0, "first": False}, "none of sluice's"),
-        ({"sourceVersion": 1, "reservoirVersion": 3}, "none of sluice's"),
+        ({**START.to_json(), "version": "1"}, "another source wrote"),
+        ({"format": 1, "table": "t", "version": 1, "index": 0, "first": False}, "another source wrote"),
+        ({"sourceVersion": 1, "reservoirVersion": 3}, "another source wrote"),
     ],
 )
 def test_offsets_of_others_are_refused(value: dict[str, object], told: str) -> None:

@@ -66,7 +66,7 @@ class StreamOffset:
         found = tuple(value.get(key) for key in (*_KEYS, "originVersion", "originFirst"))
         if number != _FORMAT or tuple(map(type, found)) != (str, int, int, bool, int, bool):
             raise InvalidRequest(
-                f"the stream's checkpoint has the offset {dict(value)!r}, which is none of sluice's: another source wrote it; use a new "
+                f"the stream's checkpoint has the offset {dict(value)!r}, which another source wrote, not sluice; use a new "
                 "checkpoint, and startingVersion to begin where that stream ended"
             )
         table, version, index, first, *origin = found

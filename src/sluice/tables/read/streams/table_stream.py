@@ -187,7 +187,7 @@ class TableStream:
     # -- versions ----------------------------------------------------------------------------------------------------
 
     def _check(self, start: StreamOffset, latest: int) -> None:
-        """Raise if the offset is none of this table as it is now."""
+        """Raise unless the offset belongs to this table as it is now."""
         shown = self.shown
         if start.table != shown.metadata.id:
             raise another_table(shown.location, start.table, shown.metadata.id)

@@ -50,7 +50,7 @@ def run_aside(work: Callable[[], None], name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeaseHome:
-    """How a client reaches the coordinator that keeps its leases; `coordinator` is its address, which tells two of them apart."""
+    """How a client reaches the coordinator that keeps its leases; `coordinator` is its address."""
 
     connect: Callable[[], CoordinationStore]
     coordinator: str = ""
