@@ -153,14 +153,18 @@ def test_a_table_of_delta_is_streamed_and_taken_over(stream: Stream, delta: Delt
     ids=["change data files", "vectors"],
 )
 def test_the_changes_of_a_table_of_delta_are_streamed(stream: Stream, delta: Delta, properties: str) -> None:
+    """File by file: a DELETE in two partitions, the first rows and a MERGE's new ones become several batches."""
     name = made(delta, stream.place.location, properties)
-    stream.options = {**stream.options, "readChangeFeed": "true"}
+    stream.options = {**stream.options, "readChangeFeed": "true", "maxFilesPerTrigger": 1}
     stream.run()
     delta.sql(f"UPDATE {name} SET v = v + 1 WHERE id < 3")
     delta.sql(f"OPTIMIZE {name}")
     delta.sql(f"MERGE INTO {name} t USING (SELECT 3 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
-    delta.sql(f"INSERT INTO {name} VALUES (5, 'p1', 50)")
+    delta.sql(f"INSERT INTO {name} VALUES (5, 'p1', 50), (6, 'p0', 60), (7, 'p1', 70)")
+    delta.sql(f"DELETE FROM {name} WHERE id IN (1, 6)")
     stream.run()
+    version = {row[4] for row in stream.rows if row[3] == "delete" and row[0] == 6}
+    assert sum(any(row[4] in version for row in some) for some in stream.batches.values()) > 1, "the DELETE came in several batches"
     columns: tuple[str, ...] = (*SCHEMA.names, "_change_type", "_commit_version", "_commit_timestamp")
     told: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in stream.rows]
     assert net(told) == Counter(map(shown, delta.read(stream.place.location)))

@@ -229,6 +229,18 @@ def test_what_a_stream_refuses(told: dict[str, str], names: str) -> None:
         StreamReadOptions.parse({**PLACE, **told})
 
 
+@pytest.mark.parametrize("name", ["TXNAPPID", "txnVersion", "idempotencyKey", "readVersion", "readWhere"])
+def test_a_stream_that_writes_numbers_its_batches_itself(name: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match="(?i)the option " + name + " was given for a stream, whose batches have numbers"):
+        WriteOptions.refuse_for_streams({**PLACE, name: "1"})
+
+
+@pytest.mark.parametrize("name", ["replaceWhere", "partitionOverwriteMode", "overwriteSchema"])
+def test_a_stream_that_writes_replaces_all_or_nothing(name: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=f"the option {name} was given for a stream, which replaces the whole table"):
+        WriteOptions.refuse_for_streams({**PLACE, name: "true"})
+
+
 def test_what_is_read_is_a_stream_if_only_a_stream_can_be_told_so() -> None:
     assert isinstance(asked_of(PLACE), ReadOptions)
     assert isinstance(asked_of({**PLACE, "readChangeFeed": "true", "startingVersion": "1"}), ReadOptions)

@@ -137,6 +137,12 @@ _CODECS: Final = {
 }
 """Spark's names of codecs, and Arrow's. Parquet's older lz4, which not every reader knows, is never written. Spark cannot write its lzo
 and brotli without other jars."""
+_NUMBERED: Final = "whose batches have numbers of their own"
+_WHOLE: Final = "which replaces the whole table with outputMode('complete'), and otherwise nothing"
+_NOT_IN_STREAMS: Final = {
+    **dict.fromkeys(("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere"), _NUMBERED),
+    **dict.fromkeys(("replaceWhere", "partitionOverwriteMode", "overwriteSchema"), _WHOLE),
+}
 _STORAGE: Final = tuple(each.name for each in fields(S3Options))
 _STORAGE_PREFIX: Final = "s3."
 
@@ -295,6 +301,14 @@ class WriteOptions:
                 option="optimizeWrite",
             )
         return parsed
+
+    @staticmethod
+    def refuse_for_streams(options: Mapping[str, str]) -> None:
+        """Raise InvalidRequest for an option that a batch write may have, and a stream may not."""
+        given = {name.lower() for name in options}
+        for name, why in _NOT_IN_STREAMS.items():
+            if name.lower() in given:
+                raise InvalidRequest(f"the option {name} was given for a stream, {why}: leave it out", option=name)
 
 
 def codec_named(text: str, told_by: str) -> str:

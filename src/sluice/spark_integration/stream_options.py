@@ -12,7 +12,8 @@
 ``ignoreChanges``               "true" reads all files that a version wrote to change rows: rows that it only copied come again
 ``skipChangeCommits``           "true" passes over every version that deleted or changed rows, with all of its rows
 ``excludeRegex``                leaves out files whose path in the log has a match of this regular expression
-``failOnDataLoss``              "false" goes on from the first version there is if the next one was cleaned up
+``failOnDataLoss``              "false" goes on from the first version there is if the next one was cleaned up, and passes over data
+                                files that are gone (not those of changes)
 ``readChangeFeed``              "true" reads what versions inserted and deleted, with `_change_type`, `_commit_version` and
                                 `_commit_timestamp`; the rows of the first snapshot are inserts
 ``withEventTimeOrder``          "true" reads the first snapshot in the order of `eventTimeColumn`, so that a watermark drops none of it

@@ -1,7 +1,8 @@
 """Faults at the steps of a MERGE: each step is passed in the driver, in a task, or in the process that lists the files of copies.
 
 What shall happen lies in a file beside the table, so that every process finds it; it happens once. `kill PID` kills a process, `kill 0`
-the one that passes, `away` takes the table's folder away: a file takes its place, until `come_back`.
+the one that passes, `kill executor` the JVM of the executor whose task passes; `away` takes the table's folder away: a file takes its
+place, until `come_back`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -83,9 +85,20 @@ def _happens(location: str, what: str) -> None:
         Path(folder).rename(f"{folder}.away")
         Path(folder).touch()
         return
-    pid = int(what.removeprefix("kill "))
-    os.kill(pid or os.getpid(), signal.SIGKILL)
+    victim = what.removeprefix("kill ")
+    os.kill(_executor() if victim == "executor" else int(victim) or os.getpid(), signal.SIGKILL)
     time.sleep(_AWAY_S)  # the other one is dead before this one goes on
+
+
+def _executor() -> int:
+    """The executor of this task: a process above this one."""
+    process = os.getppid()
+    while process > 1:
+        told = subprocess.run(["ps", "-o", "ppid=,command=", "-p", str(process)], capture_output=True, text=True, check=True).stdout
+        if "CoarseGrainedExecutorBackend" in told:
+            return process
+        process = int(told.split()[0])
+    raise AssertionError("this task runs in no executor of its own")
 
 
 class FaultyChange(Change):
@@ -140,11 +153,6 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
                 return "the fault is where tasks' files are listed"
         return spark_writer.written_by_spark(rows, plan, label)
 
-    def point(name: str) -> None:
-        step(location, name)
-
-    real_point = failure_points.point
-    points = [(module, "point", point) for module in list(sys.modules.values()) if getattr(module, "point", None) is real_point]
     return [
         (work, "Change", FaultyChange),
         (task_writer, "FilesSource", FaultySource),
@@ -155,8 +163,14 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         after(merge, "keep", "source-kept"),
         after(merge, "key_values", "keys-gathered"),
         after(work.Work, "apply", "applied"),
-        *points,
+        *points(lambda name: step(location, name)),
     ]
+
+
+def points(pass_point: Callable[[str], None]) -> list[tuple[Any, str, Any]]:
+    """What to replace so that this is called at each point of a commit: (module, name, function)."""
+    real = failure_points.point
+    return [(module, "point", pass_point) for module in list(sys.modules.values()) if getattr(module, "point", None) is real]
 
 
 def put_in(replaced: Sequence[tuple[Any, str, Any]]) -> None:

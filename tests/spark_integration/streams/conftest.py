@@ -60,13 +60,13 @@ class Feed:
         mode: str = "append",
         frame: DataFrame | None = None,
         trigger: dict[str, Any] | None = None,
+        sink: str = "sluice",
         **options: Any,
     ) -> StreamingQuery:
         """Start a query that ends when it has read everything, unless another trigger is given: the files of the folder, or `frame`."""
-        frame = self.frame(schema) if frame is None else frame
-        if mode == "complete":
-            frame = frame.groupBy("k").count()
-        writer = frame.writeStream.format("sluice").outputMode(mode).trigger(**(trigger or {"availableNow": True}))
+        if frame is None:
+            frame = self.frame(schema).groupBy("k").count() if mode == "complete" else self.frame(schema)
+        writer = frame.writeStream.format(sink).outputMode(mode).trigger(**(trigger or {"availableNow": True}))
         told = {"checkpointLocation": str(checkpoint or self.checkpoint), **place.options}
         return writer.options(**told, **options).start(place.location)
 

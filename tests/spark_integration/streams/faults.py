@@ -16,11 +16,13 @@ from sluice.spark_integration.data_source.source import SluiceDataSource
 from sluice.spark_integration.data_source.stream_reader import SluiceStreamReader
 from sluice.spark_integration.data_source.stream_writer import BatchWritten, SluiceStreamWriter
 
-from ..rows.faults import step
+from ..rows.faults import points, put_in, step
 
 IN_PLANNING = ("before-planning", "after-planning")
 IN_TASKS = ("task-begins", "task-ends")
-COMMITTING = ("before-commit", "after-commit")
+POINTS = ("before-ratify", "after-ratify", "before-publish", "after-publish", "before-ack")
+"""Passed by whoever commits."""
+COMMITTING = ("before-commit", *POINTS, "after-commit")
 READING = ("before-offset", "after-offset", "before-partitions", "after-partitions")
 """Passed in the process of a query that reads."""
 IN_READING_TASKS = ("reading-begins", "reading-ends")
@@ -67,6 +69,14 @@ class FaultyReader(SluiceStreamReader):
         step(self._options.address.location, name)
 
 
+_committed: list[str] = []
+"""The table into which this process commits: Spark uses one process for many."""
+
+
+def _pass_point(name: str) -> None:
+    step(_committed[0], name)
+
+
 class FaultyWriter(SluiceStreamWriter):
     """Passes a step before and after everything that a process does for a batch."""
 
@@ -84,6 +94,8 @@ class FaultyWriter(SluiceStreamWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         self._pass("before-commit")
+        _committed[:] = [self._options.address.location]
+        put_in(points(_pass_point))
         super().commit(messages, batchId)
         self._pass("after-commit")
 

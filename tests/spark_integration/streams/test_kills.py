@@ -31,8 +31,8 @@ from .conftest import Feed, ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper, pytest.mark.slow]
 
-IN_DRIVER = ("copies-staged", "before-ratify", "after-ratify", "before-publish", "after-publish", "before-ack", "batch-written")
-
+WRITTEN = ("copies-staged", *faults.POINTS)
+IN_DRIVER = (*faults.IN_PLANNING, *WRITTEN, "batch-written")
 
 RECOVERY_S = 60.0
 """It takes a second: nothing is waited for, neither the end of a dead session nor the time a call may take at most, two minutes."""
@@ -74,6 +74,7 @@ def dies(place: Place, feed: Feed, step: str, victim: str) -> None:
     check(place, feed)
 
 
+@pytest.mark.shows("stream-driver-killed")
 def test_a_driver_is_killed_after_its_commit(place: Place, feed: Feed) -> None:
     dies(place, feed, "batch-written", "driver")
 
@@ -82,6 +83,7 @@ def test_a_driver_is_killed_after_its_commit(place: Place, feed: Feed) -> None:
 ON_S3 = [pytest.param("s3", step, marks=pytest.mark.s3) for step in IN_DRIVER if step != "copies-staged"]
 
 
+@pytest.mark.shows("stream-driver-killed")
 @pytest.mark.long
 @pytest.mark.parametrize("victim", ["driver", "jvm"])
 @pytest.mark.parametrize(("place", "step"), [*(("disk", step) for step in IN_DRIVER), *ON_S3], indirect=["place"])
@@ -114,6 +116,7 @@ def test_a_process_beside_the_driver_is_killed(place: Place, feed: Feed, step: s
     killed(place, feed, step)
 
 
+@pytest.mark.shows("stream-process-killed")
 @pytest.mark.long
 @pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 @pytest.mark.parametrize("step", [*faults.IN_PLANNING, *faults.IN_TASKS, *faults.COMMITTING])
@@ -124,9 +127,10 @@ def test_a_process_beside_the_driver_is_killed_at_any_step(place: Place, feed: F
 # -- ZooKeeper and the store go away ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.shows("stream-coordinator-fails")
 @pytest.mark.long
 @pytest.mark.parametrize("lost", ["request", "reply"])
-@pytest.mark.parametrize("step", ["before-ratify", "after-ratify"])
+@pytest.mark.parametrize("step", faults.POINTS)
 def test_a_message_is_lost(place: Place, feed: Feed, step: str, lost: str, zookeeper_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     arm = zookeeper_proxy.lose_request if lost == "request" else zookeeper_proxy.lose_reply
     begun(place, feed)
@@ -136,8 +140,9 @@ def test_a_message_is_lost(place: Place, feed: Feed, step: str, lost: str, zooke
     check(place, feed)
 
 
+@pytest.mark.shows("stream-coordinator-fails")
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["copies-staged", "before-ratify", "after-ratify"])
+@pytest.mark.parametrize("step", WRITTEN)
 def test_zookeeper_is_away(place: Place, feed: Feed, step: str, zookeeper_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(place, feed)
     far = Place(place.spark, place.location, f"zk://{zookeeper_proxy.hosts}/{place.coordinator.split('/', 3)[3]}")
@@ -153,8 +158,9 @@ def test_zookeeper_is_away(place: Place, feed: Feed, step: str, zookeeper_proxy:
     check(place, feed)
 
 
+@pytest.mark.shows("stream-coordinator-fails")
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["copies-staged", "before-ratify", "after-ratify", "before-publish"])
+@pytest.mark.parametrize("step", WRITTEN)
 def test_the_leader_of_three_servers_is_killed(
     spark: SparkSession, ensemble: Ensemble, feed: Feed, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,8 +171,9 @@ def test_the_leader_of_three_servers_is_killed(
     release(place.coordinator)
 
 
+@pytest.mark.shows("stream-store-fails")
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["copies-staged", "before-ratify", "after-ratify"])
+@pytest.mark.parametrize("step", WRITTEN)
 def test_the_store_is_away(place: Place, feed: Feed, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(place, feed)
     folder = Path(place.location)

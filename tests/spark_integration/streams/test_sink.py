@@ -63,7 +63,7 @@ def test_a_new_table_is_clustered_and_may_be_clustered_otherwise_between_batches
 
 def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
     feed.ids(1, 2, 3)
-    feed.drain(place, mode="complete")
+    feed.drain(place, mode="complete", partitionBy="k")
     feed.ids(4)
     feed.drain(place, mode="complete")
     assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 2}
@@ -71,8 +71,11 @@ def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
     feed.drain(place, mode="complete")
     assert place.table().version == 2
     feed.ids(5)
-    feed.drain(place, mode="complete")  # the repeated batch has brought its counts along
-    assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 3}
+    place.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    few = feed.frame().groupBy("k").count().where("count < 3")
+    feed.drain(place, mode="complete", frame=few)  # the repeated batch has brought its counts along
+    place.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2}, "also partitions without a row are replaced"
 
 
 def test_a_batch_that_is_there_is_not_written_again(place: Place, feed: Feed) -> None:
@@ -98,6 +101,7 @@ def test_several_queries_write_one_table(place: Place, feed: Feed) -> None:
     assert ids(place) == sorted([1, 2, 3] * 3)
 
 
+@pytest.mark.shows("stream-checkpoint-twice")
 @pytest.mark.parametrize("first", ["the original", "the copy"])
 def test_of_two_runs_with_one_checkpoint_the_second_is_refused(place: Place, feed: Feed, first: str) -> None:
     feed.ids(1)
@@ -152,6 +156,24 @@ def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Fee
         feed.drain(place, checkpoint=copied)
     feed.drain(place)
     assert ids(place) == [1, 2, 3, 4]
+
+
+@pytest.mark.shows("stream-target-dropped")
+def test_a_table_that_was_dropped_is_not_made_again_by_a_running_query(place: Place, feed: Feed) -> None:
+    feed.ids(1)
+    query = feed.write(place, trigger={"processingTime": "0 seconds"})
+    query.processAllAvailable()
+    place.table().drop()
+    feed.ids(2)
+    with pytest.raises(sluice.TableNotFound, match="was there when this query started"):
+        query.processAllAvailable()
+    with pytest.raises(sluice.TableNotFound, match="wrote its batches up to 0 into a table"):
+        feed.write(place)
+    with pytest.raises(sluice.TableNotFound):
+        place.table()
+    place.create(pa.schema([("id", pa.int64()), ("k", pa.string())]))
+    feed.drain(place)
+    assert ids(place) == [2]
 
 
 def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
@@ -214,7 +236,7 @@ def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:
         ({"checkpointLocation": None}, "checkpointLocation"),
         ({"txnAppId": "mine"}, "numbers of their own"),
         ({"mergeSchema": "perhaps"}, "mergeSchema"),
-        ({"replaceWhere": "id = 1"}, "replaceWhere"),
+        ({"replaceWhere": "id = 1"}, "replaceWhere was given for a stream"),
         ({"noSuchOption": 1}, "noSuchOption"),
     ],
 )

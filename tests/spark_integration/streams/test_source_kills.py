@@ -84,6 +84,7 @@ def test_a_process_that_reads_is_killed(place: Place, tmp_path: Path) -> None:
     check(broken(place, tmp_path, "after-partitions", "kill 0"))
 
 
+@pytest.mark.shows("stream-process-killed")
 @pytest.mark.long
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 @pytest.mark.parametrize("step", [*faults.READING, *faults.IN_READING_TASKS])
@@ -91,6 +92,7 @@ def test_a_process_that_reads_is_killed_at_any_step(place: Place, tmp_path: Path
     check(broken(place, tmp_path, step, "kill 0"))
 
 
+@pytest.mark.shows("stream-driver-killed")
 @pytest.mark.long
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 @pytest.mark.parametrize("victim", ["driver", "jvm"])
@@ -116,6 +118,7 @@ def test_a_driver_is_killed_while_it_reads(place: Place, feed: Feed, step: str, 
     assert ids(target) == [1, 2, 3]
 
 
+@pytest.mark.shows("stream-store-fails")
 @pytest.mark.long
 @pytest.mark.parametrize("step", [*faults.READING, *faults.IN_READING_TASKS])
 def test_the_store_is_away(place: Place, tmp_path: Path, step: str) -> None:
@@ -147,6 +150,7 @@ def waiting(spark: SparkSession, ensemble: Ensemble, tmp_path: Path) -> Iterator
     release(place.coordinator)
 
 
+@pytest.mark.shows("stream-coordinator-fails")
 @pytest.mark.long
 def test_the_leader_of_three_servers_is_killed(waiting: Stream, ensemble: Ensemble) -> None:
     """The query goes on by itself: before, between and after commits that it waits for."""

@@ -27,6 +27,7 @@ def until(what: str, is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.shows("stream-checkpoint-twice")
 @pytest.mark.parametrize("second", ["a copy", "the same checkpoint"])
 def test_the_second_of_two_living_drivers_is_refused(place: Place, feed: Feed, second: str) -> None:
     feed.ids(1)

@@ -90,4 +90,5 @@ class SluiceDataSource(DataSource):
         from .stream_writer import SluiceStreamWriter
 
         own = {name: value for name, value in self.options.items() if name.lower() != _CHECKPOINT}
+        WriteOptions.refuse_for_streams(own)
         return SluiceStreamWriter(WriteOptions.for_tasks(own, overwrite=overwrite), schema, self.options.get(_CHECKPOINT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql.types import StructType as SparkStruct
@@ -17,12 +18,16 @@ from .write_plan import plan_for, require_filling
 __all__ = ["create_if_missing", "plan_batch"]
 
 
-def create_if_missing(options: WriteOptions, schema: SparkStruct) -> None:
-    """Create the table that the options describe, without rows, unless it is there or somebody else is faster."""
+def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: Callable[[], None] = lambda: None) -> None:
+    """Create the table that the options describe, without rows, unless it is there or somebody else is faster.
+
+    `require_new` is called first where it is not there, and raises if it should be.
+    """
     try:
         open_table(options)
         return
     except TableNotFound:
+        require_new()
         plan, _ = plan_for(options, schema, until_gone=os.getpid())
     if plan.read_version >= 0:
         abandon_plan(plan)

@@ -6,15 +6,16 @@ which get a copy of the reader that has opened nothing; all that a task needs is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.data.scan import TableScan
-from ...storage.errors import Corrupt, SchemaMismatch, UnsupportedFeature
+from ...storage.errors import Corrupt, MissingObject, SchemaMismatch, UnsupportedFeature
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema
 from ..schemas import from_spark
@@ -36,6 +37,8 @@ except ImportError as lacking:
     ) from lacking
 
 __all__ = ["ChangedPartition", "RowsPartition", "SluiceStreamReader"]
+
+_log: Final = logging.getLogger(__name__)
 
 
 class RowsPartition(InputPartition):
@@ -138,6 +141,14 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             for batch in batches:
                 yield from adapt(batch, self._schema).to_batches()
+        except MissingObject as gone:
+            passing = "" if self._options.rules.changes else "; or with failOnDataLoss=false, which passes over files that are gone"
+            raise MissingObject(
+                f"the stream has yet to read rows whose file was cleaned up: {gone.message}. Files that later versions replaced are kept "
+                "for delta.deletedFileRetentionDuration: start the query with a new checkpoint, which begins with the table as it is now"
+                + passing,
+                **gone.details,
+            ) from gone
         except Corrupt as unfit:
             if not isinstance(unfit.__cause__, SchemaMismatch):
                 raise
@@ -153,8 +164,19 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         scan = TableScan(self._options.address.store(), struct, partition.partition_columns)
         wanted = [name for name in self._schema.names if struct.get(name) is not None]
         # without a column of the table, the rows are counted by one
-        for batch in scan.batches(partition.files, wanted or struct.names[:1], partition.rows, chosen=True):
+        for batch in self._there(scan, partition, wanted or struct.names[:1]):
             columns = {name: batch.column(name) for name in batch.schema.names}
             if beside is not None:
                 columns |= {name: pa.repeat(beside[name][0], batch.num_rows) for name in beside.column_names}
             yield pa.record_batch([columns[name] for name in self._schema.names], names=self._schema.names)
+
+    def _there(self, scan: TableScan, partition: RowsPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's files; with failOnDataLoss=false, of those that are there."""
+        if self._options.rules.fail_on_data_loss:
+            yield from scan.batches(partition.files, columns, partition.rows, chosen=True)
+            return
+        for number in range(partition.files.num_rows):
+            try:  # a file that is gone is noticed before its first row
+                yield from scan.batches(partition.files.slice(number, 1), columns, partition.rows, chosen=True)
+            except MissingObject as gone:
+                _log.warning("the stream passes over rows, since failOnDataLoss=false: %s", gone)

@@ -11,10 +11,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ...storage.errors import InvalidRequest, TableExists
 from ..data_source.stream_plan import create_if_missing
+from ..options import WriteOptions
 from ..spark_errors import as_spark_users_know
 from ..streams.batches import Batch, Run
 from ..streams.queries import started
-from ..streams.update_mode import checkpoint_of, no_update_mode
+from ..streams.requirements import checkpoint_of, gone_meanwhile, no_update_mode, require_nothing_written
 from .format_and_options import Options, RemembersFormat
 from .known_tables import catalog_for, is_known, location_of, means_sluice
 from .saving import Write, save
@@ -22,7 +23,6 @@ from .saving import Write, save
 __all__ = ["StreamWriter"]
 
 _CHECKPOINT: Final = "checkpointLocation"
-_NUMBERING: Final = ("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere")
 
 
 class StreamWriter(RemembersFormat, DataStreamWriter):
@@ -128,12 +128,12 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
 
     def _started(self, location: str) -> StreamingQuery:
         parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
-        create_if_missing(replace(parsed, mode="append", where=None), self._df.schema)
+        self._create(replace(parsed, mode="append", where=None))
 
         def write(frame: DataFrame, batch: Batch) -> None:
             app, number = batch.transaction
             once = self._options.but(txnAppId=app, txnVersion=str(number))
-            save(frame, location, self._write(once))
+            save(frame, location, self._write(once), missing=gone_meanwhile(location))
 
         return started(self, Run([parsed.address]), write)
 
@@ -142,16 +142,22 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         if self._output == "update":
             raise no_update_mode(self._options.get("path"))
         checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
-        for name in _NUMBERING:
-            if told is None and self._options.get(name) is not None:
-                raise InvalidRequest(
-                    f"the option {name} was given for a stream, whose batches have numbers of their own: leave it out", option=name
-                )
+        if told is None:
+            WriteOptions.refuse_for_streams(self._options.besides())
         options = Options()
         for name, value in (told or self._options).besides(_CHECKPOINT).items():
             options.set(name, value)
         cluster_by = self._cluster_by if told is None else None  # the table's columns may change while the stream runs
-        return Write("overwrite" if self._output == "complete" else "append", options, self._partition_by, cluster_by=cluster_by)
+        if self._output != "complete":
+            return Write("append", options, self._partition_by, cluster_by=cluster_by)
+        options.set("partitionOverwriteMode", "static")  # also partitions that the batch has no rows of, whatever the session's setting is
+        return Write("overwrite", options, self._partition_by, cluster_by=cluster_by)
+
+    def _create(self, options: WriteOptions) -> None:
+        """Create the table if it is not there, and no query of this checkpoint wrote it."""
+        location = options.name or options.address.location
+        told = self._options.get(_CHECKPOINT)
+        create_if_missing(options, self._df.schema, lambda: require_nothing_written(self._spark, told, location))
 
     def _location_of(self, name: str) -> str:
         """Where the table of this name is; it is created if it is not there."""
@@ -160,7 +166,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
             location = catalog_for(self._options).new_location(name) if place is None else place
             parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
             try:
-                create_if_missing(replace(parsed, name=name, managed=place is None), self._df.schema)
+                self._create(replace(parsed, name=name, managed=place is None))
             except TableExists:
                 if not is_known(self._options, name):  # somebody else was faster, such as another query into this table
                     raise

@@ -13,7 +13,7 @@ from ...tables.client.address import TableAddress
 from ..spark_errors import as_spark_users_know
 from .batches import Batch, Run
 from .queries import Query, started
-from .update_mode import checkpoint_of
+from .requirements import checkpoint_of
 
 __all__ = ["BatchWriter"]
 

@@ -140,6 +140,7 @@ def test_a_wider_schema_stops_the_stream_and_a_new_query_goes_on(place: Place) -
     assert everything(place, again, end) == [[1]]
 
 
+@pytest.mark.shows("stream-source-replaced")
 def test_another_table_at_the_same_place_is_refused(place: Place) -> None:
     place.create(partition_by=[])
     stream = opened(place)
@@ -151,6 +152,7 @@ def test_another_table_at_the_same_place_is_refused(place: Place) -> None:
         stream.latest_offset(StreamOffset(stream.shown.metadata.id, 7), ALL)
 
 
+@pytest.mark.shows("stream-too-late")
 @pytest.mark.parametrize("first", [False, True])
 def test_history_that_was_cleaned_up(tmp_path: Path, first: bool) -> None:
     place = Place(str(tmp_path / "t"), f"memory://{uuid.uuid4().hex}")
