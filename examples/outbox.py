@@ -82,7 +82,7 @@ def run_and_kill(folder: Path, batches: int, kills: int, tables: list[sluice.Tab
             if killed < kills and done > began and done < batches * ORDERS_PER_BATCH:
                 driver.send_signal(signal.SIGKILL)  # somewhere in the next batch
                 killed += 1
-            time.sleep(0.05)
+            time.sleep(0.2)
         if driver.returncode == 0:
             assert killed == kills, f"the work was done before the driver could be killed {kills} times; give more batches"
             return moments

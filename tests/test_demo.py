@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -23,13 +24,15 @@ from rich.console import Console
 from sluice.demo import flights
 from sluice.demo.bookings import book
 from sluice.demo.inventory import take_inventory
-from sluice.demo.processes import Report
+from sluice.demo.job import Assignment, Input
+from sluice.demo.processes import JobProcess, Report
 from sluice.demo.progress import Board, Progress
 from sluice.demo.proof import difference, log_faults, prove
 from sluice.demo.workspace import DemoOptions, Workspace, workspace
 from sluice.storage.errors import InvalidRequest
 from sluice.tables.read.history import HistoryEntry
 from sluice.tables.table import Table
+from tests.fixtures.spark_jvm import SparkJvm
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +67,32 @@ def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_spark_application_loads_its_airport(tmp_path: Path, zookeeper_address: str, spark_jvm: SparkJvm) -> None:
+    table = Table.create(tmp_path / "flights", flights.SCHEMA, partition_by=flights.PARTITION_BY, coordinator=zookeeper_address)
+    files = list(flights.split(flights.read_flights(ROWS, seed=1, typed=False), tmp_path))
+    inputs = [Input([str(each.path)], each.rows) for each in files if each.airport == "EWR"][:2]
+    reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+    assigned = Assignment("load-EWR", table.location, zookeeper_address, inputs=inputs)
+    env = spark_jvm.environment(tmp_path / "home")
+    process = JobProcess("spark_load", assigned, log=tmp_path / "log", env=env, reports=reports)
+    try:
+        heard = [reports.get(timeout=LIMIT_S)]
+        assert heard[0].event == "ready", heard
+        process.go()
+        while heard[-1].event != "ended":
+            heard.append(reports.get(timeout=LIMIT_S))
+        process.succeeded()
+    finally:
+        process.end()
+    assert [each.facts["rows"] for each in heard if each.event == "commit"] == [each.rows for each in inputs]
+    assert [each.application for each in table.history() if each.operation == "WRITE"] == ["load-EWR"] * 2
+    loaded = pa.concat_tables(flights.load(flights.read_csv(Path(each.paths[0]))) for each in inputs)
+    order = [(name, "ascending") for name in flights.KEY]
+    assert difference(table.refresh().snapshot().to_arrow().sort_by(order), loaded.sort_by(order)) is None
+
+
+@pytest.mark.long  # each of the three applications has a JVM
 @pytest.mark.spark
 @pytest.mark.zookeeper
 @pytest.mark.slow
@@ -78,7 +107,7 @@ def test_with_spark_applications(tmp_path: Path) -> None:
 
 @pytest.mark.zookeeper
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals) -> None:
     with start(tmp_path, "--no-spark", error=subprocess.PIPE) as process:
         assert process.stdout is not None

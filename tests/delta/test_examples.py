@@ -33,7 +33,7 @@ def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: i
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_outbox(tmp_path: Path, spark_jvm: SparkJvm) -> None:
-    done = example("outbox.py", tmp_path, "--batches", "3", "--kills", "0", jvm=spark_jvm)
+    done = example("outbox.py", tmp_path, "--batches", "2", "--kills", "0", jvm=spark_jvm)
     assert "each order is there once, in both tables at once" in done
 
 
@@ -49,7 +49,7 @@ def test_an_outbox_whose_driver_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_queries_write_one_table(tmp_path: Path, spark_jvm: SparkJvm) -> None:
-    assert "each row once" in example("fan_in.py", tmp_path, "--queries", "3", "--batches", "2", jvm=spark_jvm)
+    assert "each row once" in example("fan_in.py", tmp_path, "--queries", "2", "--batches", "2", jvm=spark_jvm)
 
 
 def example(name: str, folder: Path, *arguments: str, jvm: SparkJvm | None = None) -> str:

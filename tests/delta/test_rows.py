@@ -26,7 +26,9 @@ def table(request: pytest.FixtureRequest, made: Made) -> DeltaTable:
     return made(*ROWS, properties=getattr(request, "param", VECTORS))
 
 
-of_both_kinds = pytest.mark.parametrize("table", [{}, VECTORS], ids=["copies", "vectors"], indirect=True)
+of_both_kinds = pytest.mark.parametrize(
+    "table", [pytest.param({}, marks=pytest.mark.long), VECTORS], ids=["copies", "vectors"], indirect=True
+)
 """Once for each operation: how files change is the matter of `spark_integration/rows`, whose tests try every kind of table."""
 
 

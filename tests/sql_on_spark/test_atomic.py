@@ -20,7 +20,7 @@ ORDERS = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string()), pa
 TOTALS = pa.schema([pa.field("day", pa.string()), pa.field("v", pa.float64())])
 
 
-@pytest.fixture(params=[False, True], ids=["copies", "vectors"])
+@pytest.fixture(params=[pytest.param(False, marks=pytest.mark.long), True], ids=["copies", "vectors"])
 def orders(warehouse: Warehouse, request: pytest.FixtureRequest) -> sluice.Table:
     properties = {"delta.enableDeletionVectors": str(request.param).lower()}
     warehouse.made("sales.totals", TOTALS)

@@ -388,7 +388,7 @@ def decided_at_once(client: Client, intents: list[Intent]) -> None:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [(kind, size) for kind in ("appends", "refusals", "own versions", "mixed") for size in (1, 2, 3, 7, 32)]
-    + [("appends", 512), ("refusals", 512)],
+    + [pytest.param("appends", 512), pytest.param("refusals", 512, marks=pytest.mark.long)],
 )
 def test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like(size: int, kind: str) -> None:
     world = World()
@@ -397,7 +397,7 @@ def test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like(size:
     base = client.head()
     client.commit(rewrite_intent(base, "0.parquet", "1.parquet"))
     refused = 0
-    for _ in range(2 if size >= 32 and kind in ("own versions", "mixed") else 8):
+    for _ in range(2 if size >= 32 and kind in ("own versions", "mixed") else 4 if size == 512 else 8):
         head = client.head()
         own = [intent_of(head, [add(f"{uuid.uuid4()}.parquet")], PARTITIONED) for _ in range(size)]
         lost = [rewrite_intent(base, "0.parquet", f"{uuid.uuid4()}.parquet") for _ in range(size)]

@@ -158,7 +158,7 @@ def test_eight_processes_at_once_start_one_server_and_nothing_is_left_of_it(dire
     eventually(lambda: not running(directory), "nothing is left")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_that_come_and_go_always_find_a_server(directory: Path, start_client: StartClient) -> None:
     for pause_s in (0.0, 0.3, 0.5, 0.6, 0.7, 0.9):
         pair = [start_client() for _ in range(2)]
@@ -459,7 +459,7 @@ def start_copy(folder: Path, directory: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("first", ["this", "another"])
+@pytest.mark.parametrize("first", [pytest.param("this", marks=pytest.mark.long), "another"])
 def test_programs_of_two_environments_share_one_server(directory: Path, another_copy: Path, start_client: StartClient, first: str) -> None:
     starts: list[StartClient] = [start_client, lambda: start_copy(another_copy, directory)]
     began = time.monotonic()

@@ -26,17 +26,15 @@ def rows(*ids: int) -> pa.Table:
     return pa.Table.from_pylist([{"id": i, "n": i % 2, "k": None if i % 5 == 0 else f"k{i}"} for i in ids], schema=SCHEMA)
 
 
-@pytest.fixture(
-    params=[
-        {},
-        {"delta.enableDeletionVectors": "true"},
-        {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"},
-    ],
-    ids=["copies", "vectors", "files"],
-)
+VECTORS = {"delta.enableDeletionVectors": "true"}
+KINDS = {"copies": {}, "vectors": VECTORS, "files": VECTORS | {"delta.enableChangeDataFeed": "true"}}
+of_every_kind = pytest.mark.parametrize("changed", KINDS, indirect=True)
+
+
+@pytest.fixture
 def changed(place: Place, request: pytest.FixtureRequest) -> Place:
     """Versions 0 to 6: created, appended to twice, deleted from, updated, compacted, overwritten in part."""
-    table = place.create(SCHEMA, partition_by=["n"], properties=request.param)
+    table = place.create(SCHEMA, partition_by=["n"], properties=KINDS[getattr(request, "param", "vectors")])
     table.append(rows(*range(10)))
     table.append(rows(*range(10, 20)))
     table.delete("id IN (3, 12)")
@@ -59,6 +57,7 @@ RANGES: list[tuple[Mapping[str, Any], int, int | None]] = [
 ]
 
 
+@of_every_kind
 def test_changes_are_those_of_the_table(changed: Place) -> None:
     for told, after, up_to in RANGES:
         expected = changed.table().changes(after, up_to)

@@ -118,7 +118,7 @@ def driver(place: Place, *arguments: object, stop_file: str = "", **environment:
     [
         pytest.param("data-staged", False, False, marks=pytest.mark.long),
         ("data-staged", False, True),
-        ("after-ratify", True, False),
+        pytest.param("after-ratify", True, False, marks=pytest.mark.long),
         ("after-ratify", True, True),
     ],
 )
@@ -167,17 +167,17 @@ def test_the_driver_is_killed_while_its_tasks_write(place: Place, tmp_path: Path
 def test_two_applications_and_a_python_program_write_at_once(place: Place, jvms: str) -> None:
     place.create(pa.schema([("id", pa.int64())]))
     given = as_environment(place.spark.sparkContext._gateway) if jvms == "one JVM" else {}
-    drivers = [driver(place, 1000, 10, 4, **given), driver(place, 2000, 10, 4, **given)]
+    drivers = [driver(place, 1000, 10, 2, **given), driver(place, 2000, 10, 2, **given)]
     table = place.table()
     number = 0
     while any(process.poll() is None for process in drivers):
         table.append(pa.table({"id": pa.array([number], pa.int64())}))
         number += 1
-        time.sleep(0.05)
+        time.sleep(0.2)
     for process in drivers:
         out, err = process.communicate()
         assert "done" in out, err
-    assert number > 10
-    assert held(place) == [*range(number), *range(1000, 1040), *range(2000, 2040)]
+    assert number > 3
+    assert held(place) == [*range(number), *range(1000, 1020), *range(2000, 2020)]
     applications = [entry.application for entry in table.history(limit=None)]
-    assert applications.count("driver 1000") == applications.count("driver 2000") == 4
+    assert applications.count("driver 1000") == applications.count("driver 2000") == 2

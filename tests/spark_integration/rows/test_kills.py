@@ -192,8 +192,14 @@ def in_this_driver(place: Place, monkeypatch: pytest.MonkeyPatch, step: str, wha
     return None
 
 
-@VECTORS
-@pytest.mark.parametrize("step", faults.IN_TASKS)
+IN_TASKS = [
+    pytest.param(step, vectors, marks=[pytest.mark.long] * (vectors == (step == "task-ends")))
+    for step in faults.IN_TASKS
+    for vectors in (True, False)
+]
+
+
+@pytest.mark.parametrize(("step", "vectors"), IN_TASKS)
 def test_a_task_is_killed_and_done_again(table: Place, step: str, vectors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled(table, vectors=vectors)
     own = of_its_own(table)
@@ -203,7 +209,7 @@ def test_a_task_is_killed_and_done_again(table: Place, step: str, vectors: bool,
     check_survivors(table, made, is_there=True)
 
 
-@pytest.mark.parametrize("step", faults.LISTING)
+@pytest.mark.parametrize("step", ["before-listing", pytest.param("after-listing", marks=pytest.mark.long)])
 def test_the_process_that_lists_copies_is_killed(table: Place, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled(table, vectors=False)
     own = of_its_own(table)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
 # Deletion vectors, change data files; on S3 Python tasks read the table.
 KINDS = [
-    ("disk", "true", "false"),
+    pytest.param("disk", "true", "false", marks=pytest.mark.long),
     ("disk", "false", "true"),
     pytest.param("s3", "true", "true", marks=pytest.mark.s3),
     pytest.param("s3", "false", "false", marks=[pytest.mark.s3, pytest.mark.long]),

@@ -28,11 +28,21 @@ def place() -> Iterator[Place]:
     MemoryStore.open(name).forget()
 
 
+ALWAYS = [
+    ("true", "delta", False, False),
+    ("false", "databricks", True, False),
+    ("true", "databricks", False, True),
+    ("false", "delta", True, True),
+]
+"""Deletion vectors, policy, partitions, and whether the case is written by hand: any two values of the first three come together."""
+KINDS = [
+    pytest.param(*kind, marks=[] if kind in ALWAYS else pytest.mark.long)
+    for kind in itertools.product(("true", "false"), ("delta", "databricks"), (False, True), (False, True))
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("by_hand", [False, True], ids=["as committed", "by hand"])
-@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "partitioned"])
-@pytest.mark.parametrize("policy", ["delta", "databricks"])
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize(("vectors", "policy", "partitioned", "by_hand"), KINDS)
 @pytest.mark.parametrize(("earlier", "later"), PAIRS)
 def test_a_pair(place: Place, earlier: str, later: str, vectors: str, policy: str, partitioned: bool, by_hand: bool) -> None:
     properties = {"delta.enableDeletionVectors": vectors, "sluice.conflictPolicy": policy}
