@@ -82,6 +82,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._operations: list[tuple[str, Reads | None]] = []
         """The operations, by the names of Delta's history, and what each read."""
         self._calls = 0
+        self._worked_ms = 0
         self._once = once
         self._filed_after = snapshot.version if filed_after is None else filed_after
         self._numbered_since = snapshot.version if numbered_since is None else numbered_since
@@ -427,8 +428,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         if self._if_version is not None or any(part is not None for part in self._reads):
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
+        begun_ms = self._now_ms()
         with self._draft.atomically():
             yield "" if self._calls == 1 else f"o{self._calls}"
+        self._worked_ms += self._now_ms() - begun_ms
 
     def _require_policy_of_rows(self, what: str, *, needed: bool, remedy: str = "commit it by itself") -> None:
         if needed and table_policy(self._draft.base.configuration).by_classes:
@@ -542,7 +545,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def _finished(self) -> Change | None:
         """The change to commit, staged for good; None if there is none."""
-        draft = self._draft
+        draft, begun_ms = self._draft, self._now_ms()
         if draft.must_copy:
             draft.foresee()
             self.check()
@@ -552,13 +555,10 @@ class Transaction(OpenTransaction["Commit | None"]):
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._access.address.location)
             return None
-        metrics = told(self._steps, finished)
-        if self._compacted is not None:
-            finished = replace(finished, actions=Actions(finished.actions, self._compacted.actions))
-        if not draft.captures_changes:
-            return self._change_of(finished.actions, metrics)
-        changes = capture_changes(draft)
-        return self._change_of(Actions(finished.actions, changes), {**metrics, "numAddedChangeFiles": str(len(changes))})
+        changes = capture_changes(draft) if draft.captures_changes else ()
+        metrics = told(self._steps, finished, len(changes), self._worked_ms + self._now_ms() - begun_ms)
+        compacted = () if self._compacted is None else self._compacted.actions
+        return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
     def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
         draft = self._draft

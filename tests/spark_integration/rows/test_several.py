@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import sluice
+from sluice.delta import DeltaTable
 
 from ..conftest import Place
 
@@ -44,6 +45,24 @@ def test_a_dataframe_that_does_not_fit_is_refused_before_a_task_runs(spark: Spar
     keyed = sluice.Table.create(f"{place.location}-keyed", strict, coordinator=place.coordinator, properties=KEYED)
     with pytest.raises(sluice.InvalidRequest, match="primary key"):
         tx.append(keyed, spark.createDataFrame([("x", 1)], "day string, n bigint"))
+
+
+def test_a_merge_may_write_the_primary_key_that_a_row_has(spark: SparkSession, place: Place) -> None:
+    strict = pa.schema([SCHEMA.field("day").with_nullable(False), SCHEMA.field("n")])
+    table = sluice.Table.create(place.location, strict, coordinator=place.coordinator, properties=KEYED)
+    table.append(pa.table({"day": ["mon", "tue"], "n": pa.array([1, 2], pa.int64())}))
+    target = DeltaTable.forPath(spark, place.location, coordinator=place.coordinator).alias("t")
+    source = spark.createDataFrame([("mon", 10), ("wed", 30)], "day string, n bigint").alias("s")
+    merge = target.merge(source, "s.day = t.day AND t.n > 0")
+    merge.whenMatchedUpdateAll("s.n = 10").whenMatchedUpdate(set={"day": "t.day", "n": "0"}).execute()
+    for refused, why in (
+        (merge.whenMatchedUpdate(set={"day": "'x'"}), "update sets 'day'"),
+        (target.merge(source, "s.n = t.n").whenMatchedUpdateAll(), "update sets 'day'"),
+        (merge.whenNotMatchedInsertAll(), "Table.upsert"),
+    ):
+        with pytest.raises(AnalysisException, match=why):
+            refused.execute()
+    assert table.refresh().snapshot().to_arrow().sort_by("day").to_pylist() == [{"day": "mon", "n": 10}, {"day": "tue", "n": 2}]
 
 
 def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkSession, place: Place, tmp_path: Path) -> None:

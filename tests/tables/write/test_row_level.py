@@ -76,6 +76,30 @@ def test_a_delete_lists_rows_and_leaves_the_file(place: Place, table: sluice.Tab
     assert told == {"numDeletedRows": "10", "numCopiedRows": "0", "numRemovedFiles": "0", "numDeletionVectorsAdded": "1"}
 
 
+def test_the_history_counts_files_and_bytes_under_deltas_names(place: Place) -> None:
+    table = place.create(properties={**VECTORS, "delta.enableChangeDataFeed": "true"}, partition_by=[])
+    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2)))
+    table.append(flights(("EWR", 1, 3)))
+    table.delete("delay IN (1, 3)")  # a part of one file, and the whole other one
+    table.update({"month": "9"}, "delay = 2")
+    table.upsert(flights(("LGA", 1, 2)), on="delay")
+    merged, updated, deleted = (entry.metrics for entry in table.history(3))
+    names = ["AddedFiles", "AddedBytes", "RemovedFiles", "RemovedBytes", "AddedChangeFiles", "CopiedRows"]
+    of_merges = ["FilesAdded", "BytesAdded", "FilesRemoved", "BytesRemoved", "ChangeFilesAdded", "RowsCopied"]
+    vectors = [f"DeletionVectors{each}" for each in ("Added", "Updated", "Removed")]
+    assert {"executionTimeMs", "numDeletedRows", *(f"num{each}" for each in names + vectors)} == deleted.keys()
+    assert {"executionTimeMs", "numUpdatedRows", *(f"num{each}" for each in names + vectors)} == updated.keys()
+    assert {"executionTimeMs", "numSourceRows", *(f"numTarget{each}" for each in of_merges + vectors)} <= merged.keys()
+    kept = {each.path for each in file_actions(place, 3) if isinstance(each, AddFile)}
+    [gone] = [each for each in file_actions(place, 3) if isinstance(each, RemoveFile) and each.path not in kept]
+    for version, counted, found in ((3, deleted, names), (4, updated, names), (5, merged, of_merges)):
+        new = [each.size for each in file_actions(place, version) if isinstance(each, AddFile) and each.deletion_vector is None]
+        prefix = "numTarget" if counted is merged else "num"
+        assert [int(counted[f"{prefix}{each}"]) for each in found[:2]] == [len(new), sum(new)]
+        assert counted[f"{prefix}{found[4]}"] == "1"
+    assert (deleted["numRemovedFiles"], deleted["numRemovedBytes"]) == ("1", str(gone.size))
+
+
 def test_a_large_vector_is_a_file_of_the_transactions(place: Place) -> None:
     table = place.create(properties=VECTORS, partition_by=[])
     table.append(flights(*(("JFK", 1, n) for n in range(20_000))))

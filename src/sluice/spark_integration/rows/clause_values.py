@@ -10,13 +10,15 @@ from pyspark.sql.types import DataType as SparkType
 
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import default_of, generated_of
-from ...tables.write.row_operations import require_no_keys, with_those_made_of
+from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
 from ...tables.write.upsert import newest_key
 from ..files.filling import default_value
 from ..jvm import quoted
 from ..schemas import to_spark
 from .assignments import Assigned, Path, assigned_in, defaults_in, new_values, path_of
 from .clauses import Clause
+from .conditions import expression_in
+from .source import Keys
 from .work import Work
 
 __all__ = ["SourceColumns", "assigned_by", "source_columns"]
@@ -40,10 +42,14 @@ def assigned_by(
     work: Work,
     alias: str | None,
     *,
+    keys: Keys,
     evolves: bool,
     subqueries: bool = False,
 ) -> Assigned:
     """What a clause assigns to columns, over the rows of `frame` with their `old` values; nothing for a deletion.
+
+    In rows that match, columns of the table equal expressions of the source: the `keys`. Such a column may be given that value, although
+    it is part of the table's primary key.
 
     Raises AnalysisException, InvalidRequest and SchemaMismatch for what cannot be assigned.
     """
@@ -72,11 +78,22 @@ def assigned_by(
             f"{clause.name}: the table has a primary key (sluice.primaryKey), so that its rows cannot be written in parts that do not "
             "know of one another: Table.upsert, or MERGE without Spark (sluice sql --engine local), keep the newest row of each key"
         )
-    require_no_keys(work.draft, with_those_made_of(schema, [path[0] for path in assigned.values]))
+    given = [path[0] for path in assigned.values]
+    if not clause.inserts and keys_among(work.draft, given):
+        given = [path[0] for path, value in assigned.values.items() if not _stays(frame, path, value, old, keys)]
+    require_no_keys(work.draft, with_those_made_of(schema, given))
     if clause.inserts:
         assigned = _with_defaults(assigned, work)
     new_values(work.session, assigned, schema, {} if clause.inserts else old)
     return assigned
+
+
+def _stays(frame: DataFrame, path: Path, value: Column, old: Mapping[str, Column], keys: Keys) -> bool:
+    """Whether a value in rows of the frame is the one that the column has: the column itself, or what it equals in rows that match."""
+    [name, *below] = path
+    same = [old[name], *(key for column, key in keys if column == name)]
+    found = [expression_in(frame, each) for each in (value, *same)]
+    return not below and any(found[0].semanticEquals(each) for each in found[1:])
 
 
 def _with_defaults(assigned: Assigned, work: Work) -> Assigned:

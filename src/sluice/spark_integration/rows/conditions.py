@@ -27,6 +27,7 @@ __all__ = [
     "as_column",
     "conjuncts",
     "equal_keys",
+    "expression_in",
     "names_of",
     "predicate_of",
     "predicate_text",
@@ -88,6 +89,12 @@ def resolved_types(frame: DataFrame, values: Sequence[Column], what: str, *, sub
         others = "or a generator" if subqueries else "a generator or a subquery"
         raise InvalidRequest(f"{what} assigns an aggregate, a window function, {others}; a new value is made of one row")
     return [each.dataType for each in fields]
+
+
+def expression_in(frame: DataFrame, value: Column) -> Any:
+    """An expression as Spark's analyser resolves it over the frame, without a name of its own."""
+    [found] = items(analysed(frame.select(value)).projectList())
+    return found.child() if found.nodeName() == "Alias" else found
 
 
 def used_by(frame: DataFrame, values: Sequence[Column | str], names: Names) -> frozenset[str]:

@@ -125,6 +125,7 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
     old, source = old_values(target, work.schema), source_columns(given)
     assigned: list[Assigned] = []
     parts = list(conjuncts(resolved(pairs, asked.on, "the merge", subqueries=asked.subqueries)))
+    keys = equal_keys(parts, mine, theirs, work.session)
     unmatched: Predicate | None = None
     is_any = False
     for clause in asked.clauses:
@@ -134,9 +135,8 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
             predicate = None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0]
             is_any = is_any or predicate is None
             unmatched = predicate if unmatched is None or predicate is None else unmatched.or_(predicate)
-        assigned.append(assigned_by(clause, frame, source, old, work, alias, evolves=asked.evolves, subqueries=may_ask))
+        assigned.append(assigned_by(clause, frame, source, old, work, alias, keys=keys, evolves=asked.evolves, subqueries=may_ask))
     matching, _ = predicate_of(parts, mine, work.schema)
-    keys = equal_keys(parts, mine, theirs, work.session)
     return _Found(matching, None if is_any else unmatched, keys, len(keys) == len(parts), assigned)
 
 

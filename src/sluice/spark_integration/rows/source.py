@@ -24,7 +24,7 @@ from ...tables.transaction import Transaction
 from ..jvm import analysed, items, jvm_of, of_plan, optimised
 from ..scan.versions import is_of_files, versions_read
 
-__all__ = ["Kept", "KeyValues", "keep", "key_values", "near_keys", "of_session", "require_no_later_version"]
+__all__ = ["Kept", "KeyValues", "Keys", "keep", "key_values", "near_keys", "of_session", "require_no_later_version"]
 
 _log = logging.getLogger(__name__)
 

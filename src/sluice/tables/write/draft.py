@@ -58,6 +58,7 @@ class Finished:
 
     actions: Collection[Action] = ()
     removed: int = 0
+    removed_bytes: int = 0
     added: tuple[AddFile, ...] = ()
     copied_rows: int = 0
     vectors_added: int = 0
@@ -411,9 +412,11 @@ class Draft:
             actions += [removal(add, now_ms), reduced[add.path]]
         added = [reduced.get(add.path, add) for add in self._added.values()]
         updated = sum(add.deletion_vector is not None for add in self._changed.values())
+        number, size = self._gone(removed)
         return Finished(
             actions=Actions(*self._whole_removals(now_ms), actions, added),
-            removed=len(removed) + sum(dropped.num_rows for dropped in self._dropped),
+            removed=number,
+            removed_bytes=size,
             added=tuple(added),
             vectors_added=len(self._changed),
             vectors_updated=updated,
@@ -430,13 +433,20 @@ class Draft:
         for number, found in enumerate(self.find(None, add_rows(changed), with_ids=True) if changed else ()):
             copied += self.write([found.rows], label=f"d{number}", with_ids=True)
             rows += found.rows.num_rows
+        number, size = self._gone(removed)
         return Finished(
             actions=Actions(*self._whole_removals(now_ms), [removal(add, now_ms) for add in removed], copied, kept),
-            removed=len(removed) + sum(dropped.num_rows for dropped in self._dropped),
+            removed=number,
+            removed_bytes=size,
             added=(*copied, *kept),
             copied_rows=rows,
             vectors_removed=sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
         )
+
+    def _gone(self, removed: Sequence[AddFile]) -> tuple[int, int]:
+        """The number and the bytes of these files and of those that were dropped."""
+        number = len(removed) + sum(dropped.num_rows for dropped in self._dropped)
+        return number, sum(add.size for add in removed) + sum(pc.sum(dropped["size"]).as_py() or 0 for dropped in self._dropped)
 
     def _reduced(self, add: AddFile) -> AddFile:
         """The file with a vector of its deleted rows; its statistics' bounds are not tight any more."""

@@ -84,25 +84,43 @@ def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
     )
 
 
-def told(steps: Sequence[Step], finished: Finished) -> dict[str, str]:
-    """The metrics of a commit: the steps' counts, and the files."""
+def told(steps: Sequence[Step], finished: Finished, change_files: int, worked_ms: int) -> dict[str, str]:
+    """The metrics of a commit: the steps' counts and, unless they only append, its files and how long the steps took."""
     total: dict[str, int] = {}
-    for step in steps:
-        for name, value in step.metrics.items():
-            total[name] = total.get(name, 0) + value
     merges = len(steps) == 1 and steps[0].operation == "MERGE"
+    counts = [step.metrics for step in steps]
     if merges or any(step.reads is not None for step in steps):
-        total.update(_of_files(finished, "numTarget" if merges else "num"))
+        counts += [_of_files(finished, change_files, merges=merges), {"executionTimeMs": max(worked_ms, 0)}]
+    for each in counts:
+        for name, value in each.items():
+            total[name] = total.get(name, 0) + value
     return {name: str(value) for name, value in total.items()}
 
 
-def _of_files(finished: Finished, prefix: str) -> dict[str, int]:
+def _of_files(finished: Finished, change_files: int, *, merges: bool) -> dict[str, int]:
     """MERGE says `numTargetFilesAdded` where others say `numAddedFiles`."""
-    merges = prefix != "num"
-    return {
-        f"{prefix}FilesRemoved" if merges else "numRemovedFiles": finished.removed,
-        f"{prefix}FilesAdded" if merges else "numAddedFiles": len(finished.added),
-        f"{prefix}RowsCopied" if merges else "numCopiedRows": finished.copied_rows,
+    added = len(finished.added), sum(add.size for add in finished.added)
+    removed = finished.removed, finished.removed_bytes
+    if merges:
+        files = {
+            "numTargetFilesAdded": added[0],
+            "numTargetBytesAdded": added[1],
+            "numTargetFilesRemoved": removed[0],
+            "numTargetBytesRemoved": removed[1],
+            "numTargetChangeFilesAdded": change_files,
+            "numTargetRowsCopied": finished.copied_rows,
+        }
+    else:
+        files = {
+            "numAddedFiles": added[0],
+            "numAddedBytes": added[1],
+            "numRemovedFiles": removed[0],
+            "numRemovedBytes": removed[1],
+            "numAddedChangeFiles": change_files,
+            "numCopiedRows": finished.copied_rows,
+        }
+    prefix = "numTarget" if merges else "num"
+    return files | {
         f"{prefix}DeletionVectorsAdded": finished.vectors_added,
         f"{prefix}DeletionVectorsUpdated": finished.vectors_updated,
         f"{prefix}DeletionVectorsRemoved": finished.vectors_removed,

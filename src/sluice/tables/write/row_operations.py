@@ -33,6 +33,7 @@ __all__ = [
     "Replaced",
     "add_files",
     "delete_rows",
+    "keys_among",
     "keys_changed",
     "reads_in",
     "replaced_by",
@@ -169,11 +170,16 @@ def with_those_made_of(schema: StructType, columns: Sequence[str]) -> list[str]:
     return [*columns, *(name for name in made if name.lower() not in lowered)]
 
 
-def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
-    """Raise InvalidRequest if an update sets columns that identify the rows of a table with a primary key."""
+def keys_among(draft: Draft, columns: Iterable[str]) -> list[str]:
+    """Those of the columns that identify the rows of a table with a primary key: its columns, and those of the partition."""
     key = primary_key_of(draft.metadata.configuration, draft.schema)
     keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
-    named = [name for name in assigned if str(name).lower() in keys]
+    return [name for name in columns if str(name).lower() in keys]
+
+
+def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
+    """Raise InvalidRequest if an update sets columns that identify the rows of a table with a primary key."""
+    named = keys_among(draft, assigned)
     if named:
         raise keys_changed(named)
 
