@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_a_first_snapshot_and_then_what_is_new(place: Place) -> None:
     table.append(flights(("JFK", 1, 3)))
     stream = opened(place)
     start = stream.initial_offset(Start())
-    assert start == StreamOffset.beginning(stream.shown.metadata.id, 5, first=True)
+    assert start == StreamOffset.beginning(stream.shown.metadata.id, 5, first=True, changes=False)
     table.append(flights(("JFK", 1, 4)))
     assert [sorted(each) for each in everything(place, stream, start, ONE)] == [[0, 1, 2], [3], [4]]
     again = opened(place)
@@ -150,6 +151,16 @@ def test_another_table_at_the_same_place_is_refused(place: Place) -> None:
             read()
     with pytest.raises(VersionNotFound, match="put back to an earlier state"):
         stream.latest_offset(StreamOffset(stream.shown.metadata.id, 7), ALL)
+
+
+def test_a_checkpoint_is_of_new_rows_or_of_changes(place: Place) -> None:
+    place.create(partition_by=[]).append(flights(("JFK", 1, 0)))
+    for changes in (False, True):
+        start = StreamOffset.of_json(opened(place, changes=changes).initial_offset(Start(version=0)).to_json())
+        assert opened(place, changes=changes).latest_offset(start, ALL).changes == changes
+        with pytest.raises(InvalidRequest, match=r"which read (changes|new rows) of .* readChangeFeed=(true|false).*new checkpoint"):
+            opened(place, changes=not changes).latest_offset(start, ALL)
+        opened(place, changes=not changes).latest_offset(replace(start, changes=None), ALL)  # of a former release
 
 
 @pytest.mark.shows("stream-too-late")

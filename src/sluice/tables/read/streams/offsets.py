@@ -9,7 +9,7 @@ from typing import Any, Final
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 
-__all__ = ["StreamOffset", "another_table"]
+__all__ = ["StreamOffset", "another_table", "of_another_kind"]
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
@@ -22,6 +22,7 @@ class StreamOffset:
     In the `first` snapshot the files are those that the version shows; later they are those that it added. `table` is the table's id.
     `origin` is where the stream began, as (version, first): Spark keeps where a batch ends, and not where the first one begins, so a
     query that died in its first batch would begin again elsewhere. Offsets of one stream are in order as (version, index).
+    `changes`: the stream reads changes, whose files are others; None in what former releases wrote.
     """
 
     table: str
@@ -29,15 +30,18 @@ class StreamOffset:
     index: int = 0
     first: bool = False
     origin: tuple[int, bool] = (0, False)
+    changes: bool | None = None
 
     @staticmethod
-    def beginning(table: str, version: int, *, first: bool = False) -> StreamOffset:
+    def beginning(table: str, version: int, *, first: bool = False, changes: bool | None = None) -> StreamOffset:
         """Where a stream begins that has read nothing."""
-        return StreamOffset(table, version, 0, first, (version, first))
+        return StreamOffset(table, version, 0, first, (version, first), changes)
 
     def since(self, end: StreamOffset) -> StreamOffset:
         """Where the batch begins that ends at `end`, if this is its beginning or, for a stream's first batch, any other one's."""
-        return self if self.origin == end.origin else StreamOffset.beginning(end.table, end.origin[0], first=end.origin[1])
+        if self.origin == end.origin:
+            return self
+        return StreamOffset.beginning(end.table, end.origin[0], first=end.origin[1], changes=end.changes)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -51,7 +55,8 @@ class StreamOffset:
     def to_json(self) -> dict[str, Any]:
         """The form in which a checkpoint keeps it."""
         told = {"format": _FORMAT, **{key: getattr(self, key) for key in _KEYS}}
-        return told | {"originVersion": self.origin[0], "originFirst": self.origin[1]}
+        told |= {"originVersion": self.origin[0], "originFirst": self.origin[1]}
+        return told if self.changes is None else told | {"changes": self.changes}
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> StreamOffset:
@@ -70,7 +75,18 @@ class StreamOffset:
                 "checkpoint, and startingVersion to begin where that stream ended"
             )
         table, version, index, first, *origin = found
-        return StreamOffset(table, version, index, first, (origin[0], origin[1]))  # type: ignore[arg-type]
+        changes = value.get("changes")
+        return StreamOffset(table, version, index, first, (origin[0], origin[1]), changes)  # type: ignore[arg-type]
+
+
+def of_another_kind(location: str, *, changes: bool) -> InvalidRequest:
+    """The error for the checkpoint of a stream of new rows that is to read `changes`, or the other way round."""
+    has, option = ("new rows", "true") if changes else ("changes", "false")
+    return InvalidRequest(
+        f"the stream's checkpoint is that of a stream which read {has} of {location}, and the query was made with readChangeFeed={option}: "
+        "make it as it was, or start it with a new checkpoint",
+        option="readChangeFeed",
+    )
 
 
 def another_table(location: str, expected: str, found: str) -> InvalidRequest:

@@ -23,7 +23,7 @@ from ...client.access import Access
 from ..published_versions import PublishedVersions
 from ..version_range import range_by_time
 from .first_snapshot import FirstSnapshot
-from .offsets import StreamOffset, another_table
+from .offsets import StreamOffset, another_table, of_another_kind
 from .planning import Portion, end_of_batch, portions
 from .rules import Limits, Start, StreamRules
 from .version_files import StreamedTable, StreamFiles
@@ -81,8 +81,12 @@ class TableStream:
 
     def initial_offset(self, start: Start) -> StreamOffset:
         """Where a query without a checkpoint begins. Raises VersionNotFound."""
+        version, first = self._beginning(start)
+        return StreamOffset.beginning(self.shown.metadata.id, version, first=first, changes=self._rules.changes)
+
+    def _beginning(self, start: Start) -> tuple[int, bool]:
+        """The version, and whether its snapshot is read first. Raises VersionNotFound."""
         latest = self._published.latest()
-        table = self.shown.metadata.id
         if start.version is not None:
             if start.version > latest + 1:
                 raise VersionNotFound(
@@ -91,10 +95,10 @@ class TableStream:
                     version=start.version,
                     latest=latest,
                 )
-            return StreamOffset.beginning(table, start.version)
+            return start.version, False
         if start.timestamp_ms is not None:
-            return StreamOffset.beginning(table, self._version_from(start.timestamp_ms))
-        return StreamOffset.beginning(table, latest + 1 if start.latest else latest, first=not start.latest)
+            return self._version_from(start.timestamp_ms), False
+        return (latest + 1, False) if start.latest else (latest, True)
 
     def _version_from(self, timestamp_ms: int) -> int:
         """The first version of this time or later; after the latest one if there is none yet."""
@@ -191,6 +195,8 @@ class TableStream:
         shown = self.shown
         if start.table != shown.metadata.id:
             raise another_table(shown.location, start.table, shown.metadata.id)
+        if start.changes not in (None, self._rules.changes):
+            raise of_another_kind(shown.location, changes=self._rules.changes)
         if start.version > latest + 1 and not start.first:
             raise VersionNotFound(
                 f"the stream has read {shown.location} up to version {start.version - 1}, and its latest version is {latest}: the table "
