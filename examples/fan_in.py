@@ -67,10 +67,12 @@ def main() -> None:
     half = told.batches // 2
     for query in range(told.queries):
         feed(folder / f"inbox-{query}", query, range(half if query % 2 else told.batches))
+    print(f"{told.queries} queries start and write one table; it is compacted meanwhile", flush=True)
     compactions = wait([start(spark, folder, query) for query in range(told.queries)], folder / "table")
     again = range(1, told.queries, 2)
     for query in again:
         feed(folder / f"inbox-{query}", query, range(half, told.batches))
+    print(f"{len(again)} of them start again, with new files", flush=True)
     compactions += wait([start(spark, folder, query) for query in again], folder / "table")
 
     table = sluice.Table.open(folder / "table")
