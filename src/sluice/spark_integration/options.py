@@ -254,7 +254,7 @@ class WriteOptions:
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
-        texts = Texts(options, WRITING, "writing", READING)
+        texts = Texts(options, WRITING, "writing", (*READING, *STREAMING))
         dynamic = texts.choice("partitionOverwriteMode", "static", "dynamic") == "dynamic"
         where = texts.get("replaceWhere")
         if not overwrite and where is not None:

@@ -144,7 +144,8 @@ def _start(texts: Texts) -> Start:
 
 
 def _limits(texts: Texts) -> Limits:
-    files = texts.number("maxFilesPerTrigger")
+    told = texts.get("maxFilesPerTrigger")
+    files = None if told is None else int(told) if told.strip().isdecimal() else 0
     text = texts.get("maxBytesPerTrigger")
     found = None if text is None else _SIZE.fullmatch(text.strip())
     size = None if found is None else int(found[1]) * _UNITS[found[2].lower()]
@@ -154,7 +155,7 @@ def _limits(texts: Texts) -> Limits:
             option="maxBytesPerTrigger",
         )
     if files == 0:
-        raise InvalidRequest("the option maxFilesPerTrigger is 0; it must be a whole number above 0", option="maxFilesPerTrigger")
+        raise InvalidRequest(f"the option maxFilesPerTrigger is {told!r}; it must be a whole number above 0", option="maxFilesPerTrigger")
     return Limits(_FILES if files is None and size is None else files, size)
 
 
