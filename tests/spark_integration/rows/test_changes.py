@@ -319,3 +319,22 @@ def test_other_engines_read_the_result(spark: SparkSession, place: Place, vector
     if vectors == "false":  # deltalake reads no deletion vectors
         found = deltalake.DeltaTable(place.location).to_pyarrow_table().to_pylist()
         assert {row["id"]: row["p"] for row in found} == partitions
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_merge_reads_nothing_between_its_keys(spark: SparkSession, place: Place, local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_VALUES_MAX", "_REMEMBERED_MAX", *([] if local else ["_LOCAL_BYTES_MAX"])):
+        monkeypatch.setattr(sources, name, -1)  # as for many keys
+    table = place.create(pa.schema([("id", pa.int64())]))
+    for start in (0, 500, 1000):
+        table.append(pa.table({"id": range(start, start + 10)}))
+    first, second = (table.begin(isolation="Serializable") for _ in range(2))
+    for transaction, old in ((first, 0), (second, 1)):
+        source = spark.range(old, 9, 2, 2).union(spark.range(1001 + old, 1020, 2, 2))
+        merge_rows(transaction, spark, source, "t.id = s.id", [Clause("not_matched", "insert_all")], target_alias="t", source_alias="s")
+    table.append(pa.table({"id": pa.array([700], pa.int64())}))
+    first.commit()
+    table.append(pa.table({"id": pa.array([1012], pa.int64())}))
+    with pytest.raises(sluice.ConcurrentAppendException):
+        second.commit()
+    assert table.refresh().snapshot().to_arrow().num_rows == 30 + 5 + 2

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DateType, IntegralType, TimestampNTZType, TimestampType
 
 from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.pruning.key_ranges import ranges_of
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType
 from ...tables.transaction import Transaction
@@ -38,6 +41,8 @@ _LOCAL_BYTES_MAX: Final = 16 * 1024 * 1024
 _LOCAL_ROWS_MAX: Final = 100_000
 # What one task inserts of a source that can be sent to every task: a task costs more than the rows in it.
 _TASK_BYTES: Final = 8 * 1024 * 1024
+# Numbers of rows have the number of their task in the bits above (see `monotonically_increasing_id`).
+_TASK_SHIFT: Final = 33
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
 _VALUES_MAX: Final = 4096
 _REMEMBERED_MAX: Final = 64
@@ -45,13 +50,17 @@ _REMEMBERED_MAX: Final = 64
 
 Keys: TypeAlias = "Sequence[tuple[str, Column]]"
 """Columns of the target, and the expressions over the source that have to equal them."""
-Found: TypeAlias = "Sequence[tuple[str, pa.Array]]"
-"""Columns of the target, and the values of the source that they have to equal, or the lowest and the highest of these."""
+Found: TypeAlias = "Sequence[tuple[str, pa.Array, pa.Array]]"
+"""Columns of the target, and the lowest and highest values of parts of the source, one of which holds what they have to equal.
+
+Of a source whose values are listed each is a part, and both arrays are the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A source whose rows have a number; `rows` is None if it is not kept, `found` are the values of its keys or their bounds.
+    """A source whose rows have a number; `rows` is None if it is not kept, `found` are the values of its keys (if they are `listed`),
+    or their bounds.
 
     `local`: its rows are part of the plan, and in this process. `small`: it can be sent to every task, and so many `tasks` insert it.
     """
@@ -110,7 +119,7 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
     if not repeatable:
         _log.info("the source of the merge may not give the same rows twice: it is evaluated once, and its rows are kept")
     kept = numbered.localCheckpoint(eager=False)
-    rows, found = _bounds(kept, keys)  # evaluates the source, which keeps its rows
+    rows, found = _bounds(kept, kept[name], keys)  # evaluates the source, which keeps its rows
     size = _size(kept)
     if rows <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
         local = _local(kept, name, keys)
@@ -167,15 +176,20 @@ def _values(kept: DataFrame, keys: Keys) -> Found:
     if not keys:
         return ()
     columns = kept.select(*[value.alias(f"k{number}") for number, (_, value) in enumerate(keys)]).toArrow()
-    return [(name, pc.unique(pc.drop_null(columns[f"k{number}"]))) for number, (name, _) in enumerate(keys)]
+    values = [(name, pc.unique(pc.drop_null(columns[f"k{number}"]))) for number, (name, _) in enumerate(keys)]
+    return [(name, each, each) for name, each in values]
 
 
-def _bounds(kept: DataFrame, keys: Keys) -> tuple[int, Found]:
-    """The number of rows, and the keys' lowest and highest values, without null."""
+def _bounds(kept: DataFrame, number: Column, keys: Keys) -> tuple[int, Found]:
+    """The number of rows, and the keys' lowest and highest values, without null: in each task, where it helps to tell ranges apart."""
     bounds = [edge(value).alias(f"{word}{n}") for n, (_, value) in enumerate(keys) for word, edge in (("l", F.min), ("h", F.max))]
-    row = kept.agg(F.count(F.lit(1)).alias("rows"), *bounds).toArrow()
-    found = [(name, pc.drop_null(pa.concat_arrays([*row[f"l{n}"].chunks, *row[f"h{n}"].chunks]))) for n, (name, _) in enumerate(keys)]
-    return row["rows"][0].as_py(), found
+    fields = kept.select(*[value for _, value in keys]).schema.fields
+    # where it cannot change a group's values in place, as those of texts, Spark would sort all rows
+    apart = all(isinstance(field.dataType, (IntegralType, DateType, TimestampType, TimestampNTZType)) for field in fields)
+    tasks = [F.shiftright(number, _TASK_SHIFT)] if apart else []
+    parts = kept.groupBy(*tasks).agg(F.count(F.lit(1)).alias("rows"), *bounds).toArrow()
+    found = [(name, *(pc.drop_null(parts[f"{word}{n}"].combine_chunks()) for word in "lh")) for n, (name, _) in enumerate(keys)]
+    return pc.sum(parts["rows"]).as_py() or 0, found
 
 
 def _reads_files_only(plan: Any) -> bool:
@@ -194,17 +208,19 @@ def _size(kept: DataFrame) -> int:
 
 def key_values(kept: Kept, schema: StructType) -> KeyValues:
     """What the source holds in the expressions that have to equal columns of the target; nothing of a source that is not kept."""
-    if kept.rows == 0 or any(not len(values) for _, values in kept.found):
+    if kept.rows == 0 or any(not len(lows) for _, lows, _ in kept.found):
         return KeyValues(nothing=True)
-    skipping = [_among(name, values, schema, _VALUES_MAX if kept.listed else 0) for name, values in kept.found]
-    remembered = [_among(name, values, schema, _REMEMBERED_MAX if kept.listed else 0) for name, values in kept.found]
-    return KeyValues(_all(skipping), _all(remembered))
+
+    def holding(listed_max: int) -> Predicate | None:
+        return _all([_holding(each, schema, listed_max if kept.listed else 0) for each in kept.found])
+
+    return KeyValues(holding(_VALUES_MAX), holding(_REMEMBERED_MAX))
 
 
 def near_keys(kept: Kept, schema: StructType) -> str | None:
     """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics."""
-    plain = [(name, values) for name, values in kept.found if len(values) and _has_plain_bounds(values.type)]
-    within = _all([_among(name, values, schema, 0) for name, values in plain])
+    plain = [(name, pc.min(lows), pc.max(highs)) for name, lows, highs in kept.found if len(lows) and _has_plain_bounds(lows.type)]
+    within = _all([_holding((name, pa.array([low]), pa.array([high])), schema, 0) for name, low, high in plain])
     return None if within is None else within.to_sql()
 
 
@@ -221,17 +237,18 @@ def _all(parts: Sequence[Predicate | None]) -> Predicate | None:
     return both
 
 
-def _among(name: str, values: Any, schema: StructType, listed_max: int) -> Predicate | None:
-    """A condition that holds for each of these values of a column; None if there is none."""
-    if pa.types.is_floating(values.type) or pa.types.is_binary(values.type) or pa.types.is_nested(values.type):
+def _holding(part: tuple[str, pa.Array, pa.Array], schema: StructType, listed_max: int) -> Predicate | None:
+    """A condition that holds for what a column has to equal; None if there is none."""
+    name, lows, highs = part
+    if pa.types.is_floating(lows.type) or pa.types.is_binary(lows.type) or pa.types.is_nested(lows.type):
         return None  # bounds of floats omit NaN
-    if len(values) <= listed_max:
-        filters: list[Filter] = [("In", (name,), values.to_pylist())]
+    cases: list[list[Filter]]
+    if len(lows) <= listed_max:
+        cases = [[("In", (name,), lows.to_pylist())]]
     else:
-        bounds = pc.min_max(values).as_py()
-        filters = [("GreaterThanOrEqual", (name,), bounds["min"]), ("LessThanOrEqual", (name,), bounds["max"])]
+        cases = [[("GreaterThanOrEqual", (name,), low), ("LessThanOrEqual", (name,), high)] for low, high in ranges_of(lows, highs)]
     try:
-        return Predicate.from_filters(filters, schema)
+        return reduce(Predicate.or_, (Predicate.from_filters(case, schema) for case in cases))
     except PredicateError as unusable:
         _log.debug("the values of %s do not help to skip files: %s", name, unusable)
         return None
