@@ -274,6 +274,8 @@ def test_features_come_and_go(made: Made) -> None:
     assert (row["minReaderVersion"], row["minWriterVersion"]) == (3, 7)
     with pytest.raises(AnalysisException) as unknown:
         table.addFeatureSupport("identityColumns")
+    with pytest.raises(AnalysisException, match="has no feature 'changeDataFeeds'"):
+        table.dropFeatureSupport("changeDataFeeds")
     with pytest.raises(AnalysisException) as truncating:
         table.dropFeatureSupport("changeDataFeed", True)
     assert isinstance(unknown.value, sluice.UnsupportedFeature)

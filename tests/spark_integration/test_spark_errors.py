@@ -19,6 +19,7 @@ from sluice.storage.errors import SluiceError
         (sluice.PredicateError("x"), AnalysisException),
         (sluice.TableNotFound("x"), AnalysisException),
         (sluice.ConstraintViolated("x"), SparkRuntimeException),
+        (sluice.NullNotAllowed("x"), SparkRuntimeException),
         (sluice.ConcurrentAppendException("x"), PySparkException),
         (sluice.CoordinatorUnavailable("x"), PySparkException),
     ],

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..spark_integration.options import default_storage_options
+from ..spark_integration.session.known_tables import path_in
 from ..sql_plain.place import Place
 from ..storage.errors import InvalidRequest
 from ..tables.catalog.catalog import Catalog
 
 __all__ = ["place_of_name", "place_of_new", "place_of_parquet", "place_of_path"]
 
-_BY_PATH: Final = re.compile(r"(?:delta|sluice)\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 _PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 _HADOOP: Final = {
     "fs.s3a.access.key": "access_key_id",
@@ -69,12 +69,6 @@ def place_of_parquet(identifier: str, coordinator: str | None, storage_options: 
     if found is None:
         raise InvalidRequest(f"{identifier!r} names no folder of Parquet files; write it as parquet.`/a/path`", identifier=identifier)
     return place_of_path(found["path"].replace("``", "`"), {}, coordinator, storage_options)
-
-
-def path_in(identifier: str) -> str | None:
-    """The path in delta.`/a/path` or sluice.`/a/path`; None for a name."""
-    found = _BY_PATH.fullmatch(identifier.strip())
-    return None if found is None else found["path"].replace("``", "`")
 
 
 def _from_hadoop(options: Mapping[str, str]) -> dict[str, str]:

@@ -401,7 +401,9 @@ class DeltaTable:
                     "vacuum remove what is older than the table's retention",
                     features=[featureName],
                 )
-            self._table.drop_feature(featureName)
+            if self._table.drop_feature(featureName) is None:
+                had = ", ".join(self._table.detail().features)
+                raise InvalidRequest(f"the table has no feature {featureName!r}; it has {had}", feature=featureName)
 
     def _cloned(
         self,

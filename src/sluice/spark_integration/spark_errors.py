@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException, StreamingQueryException
 
 from ..coordinator.errors import NamespaceExists, NamespaceNotFound
-from ..storage.errors import ConstraintViolated, InvalidRequest, SluiceError, TableExists, TableNotFound
+from ..storage.errors import ConstraintViolated, InvalidRequest, NullNotAllowed, SluiceError, TableExists, TableNotFound
 from .errors import original
 
 __all__ = ["as_spark_users_know", "failed_query", "known_to_spark"]
@@ -17,6 +17,7 @@ __all__ = ["as_spark_users_know", "failed_query", "known_to_spark"]
 # The first that fits; the others are PySparkExceptions.
 _KINDS: Final[tuple[tuple[type[SluiceError], type[PySparkException]], ...]] = (
     (ConstraintViolated, SparkRuntimeException),
+    (NullNotAllowed, SparkRuntimeException),
     (InvalidRequest, AnalysisException),
     (SluiceError, PySparkException),
 )
@@ -24,6 +25,7 @@ _KINDS: Final[tuple[tuple[type[SluiceError], type[PySparkException]], ...]] = (
 _CONDITIONS: Final[tuple[tuple[type[SluiceError], str, str], ...]] = (
     (TableExists, "TABLE_OR_VIEW_ALREADY_EXISTS", "PATH_ALREADY_EXISTS"),
     (TableNotFound, "TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND"),
+    (NullNotAllowed, "NOT_NULL_ASSERT_VIOLATION", "NOT_NULL_ASSERT_VIOLATION"),
     (NamespaceExists, "SCHEMA_ALREADY_EXISTS", "SCHEMA_ALREADY_EXISTS"),
     (NamespaceNotFound, "SCHEMA_NOT_FOUND", "SCHEMA_NOT_FOUND"),
 )
@@ -33,8 +35,8 @@ _CONDITIONS: Final[tuple[tuple[type[SluiceError], str, str], ...]] = (
 def as_spark_users_know(invalid: type[PySparkException] = AnalysisException) -> Iterator[None]:
     """Raise a sluice error of the block, also one that failed a Spark job, as a class that is PySpark's, too.
 
-    `invalid` is what an InvalidRequest becomes, apart from ConstraintViolated: IllegalArgumentException for a value that Spark
-    calls illegal. An error keeps its class, message, details and cause: `except sluice.PredicateError` catches it as before.
+    `invalid` is what an InvalidRequest becomes, apart from those about a row: IllegalArgumentException for a value that Spark calls
+    illegal. An error keeps its class, message, details and cause: `except sluice.PredicateError` catches it as before.
     """
     try:
         yield

@@ -39,6 +39,7 @@ __all__ = [
     "MissingObject",
     "NoSuchBucket",
     "NotATable",
+    "NullNotAllowed",
     "ObjectNotFound",
     "PredicateError",
     "SchemaMismatch",
@@ -126,8 +127,12 @@ class SchemaMismatch(InvalidRequest):
     """Raised when data does not fit the table's schema; names the column."""
 
 
+class NullNotAllowed(SchemaMismatch):
+    """Raised when a row has null in a column that is NOT NULL; names the column."""
+
+
 class ConstraintViolated(InvalidRequest):
-    """Raised when a row breaks a NOT NULL, an invariant or a CHECK constraint, or one cannot be evaluated."""
+    """Raised when a row breaks an invariant or a CHECK constraint, or one cannot be evaluated."""
 
 
 class PredicateError(InvalidRequest):

@@ -212,7 +212,7 @@ def test_what_footers_do_not_allow_is_refused_as_ever(place: Place) -> None:
     good = spark.sql("SELECT 1L AS k, DATE'2024-01-01' AS day, array(DATE'2024-01-01') AS days")
     table = save(place, good, place.location)
     assert is_by_spark(table)
-    refused(place, good.withColumn("k", F.expr("nullif(k, 1)")), sluice.SchemaMismatch, "'k' is NOT NULL")
+    refused(place, good.withColumn("k", F.expr("nullif(k, 1)")), sluice.NullNotAllowed, "'k' is NOT NULL")
     later = F.date_add(F.col("day"), 365 * 9000)
     refused(place, good.withColumn("day", later), sluice.SchemaMismatch, "'day' has the date .*, outside of the years")
     refused(place, good.withColumn("days", F.array(later)), sluice.SchemaMismatch, "outside of the years")

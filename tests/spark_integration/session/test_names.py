@@ -89,6 +89,29 @@ def test_a_table_at_a_place_of_its_own(names: Names, tmp_path: Path) -> None:
     assert not names.catalog.exists("another")
 
 
+def test_a_name_may_be_a_path(names: Names, tmp_path: Path) -> None:
+    path = f"{tmp_path}/by `path`"
+    name = f"sluice.`{path.replace('`', '``')}`"
+    for act in ("append", "replace"):
+        with pytest.raises(AnalysisException, match="there is no table at") as failed:
+            getattr(names.write_to(name, ("a", 1)), act)()
+        assert failed.value.getCondition() == "PATH_NOT_FOUND"
+    names.write_to(name, ("a", 1)).create()
+    for make in (names.write_to(name, ("b", 2)).create, lambda: names.write(("b", 2)).saveAsTable(name)):
+        with pytest.raises(sluice.TableExists):
+            make()
+    names.write(("b", 2)).mode("append").saveAsTable(name)
+    names.frame(("c", 3)).write.option("coordinator", names.coordinator).insertInto(name)
+    names.frame(("d", 4)).writeTo(name).option("coordinator", names.coordinator).append()
+    assert sorted(row["v"] for row in names.read(name).collect()) == [1, 2, 3, 4]
+    assert names.spark.read.option("coordinator", names.coordinator).table(name).where("k = 'd'").count() == 1
+    names.write_to(f"delta{name.removeprefix('sluice')}", ("e", 5)).createOrReplace()
+    assert names.read(name).collect() == [("e", 5)]
+    with pytest.raises(AnalysisException, match="different paths"):
+        names.write(("a", 1), path=f"{tmp_path}/other").saveAsTable(f"sluice.`{tmp_path}/new`")
+    assert names.catalog.tables() == []
+
+
 def test_what_is_not_there(names: Names) -> None:
     with pytest.raises(AnalysisException) as failed:
         names.read("sales.nothing")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.storage.data.assignments import Assignments
-from sluice.storage.errors import InvalidRequest, PredicateError, SchemaMismatch
+from sluice.storage.errors import InvalidRequest, NullNotAllowed, PredicateError, SchemaMismatch
 from sluice.storage.expressions.parse import parse
 from sluice.storage.expressions.render import to_sql
 from sluice.storage.pruning.predicate import Predicate
@@ -190,8 +190,8 @@ def test_refused_by_name_before_any_row(assignments: Any, error: type[InvalidReq
         ({"Tiny": "300"}, SchemaMismatch, "and 300, a value of '300'"),
         ({"m": "d * 10"}, SchemaMismatch, r"column 'm' is DECIMAL\(5,2\), and 3000.0"),
         ({"Tiny": "CAST('NaN' AS DOUBLE)"}, SchemaMismatch, "and nan, a value of"),
-        ({"id": "Tiny"}, SchemaMismatch, "'id' is NOT NULL, and 'Tiny' is null for 1 of 3 rows"),
-        ({"id": "NULL"}, SchemaMismatch, "is null for 3 of 3 rows"),
+        ({"id": "Tiny"}, NullNotAllowed, "'id' is NOT NULL, and 'Tiny' is null for 1 of 3 rows"),
+        ({"id": "NULL"}, NullNotAllowed, "is null for 3 of 3 rows"),
         ({"id": "id DIV (id - 1)"}, PredicateError, "column 'id' cannot be set to .*divide by zero"),
         ({"id": "id + 9223372036854775806"}, PredicateError, "overflow"),
         ({"id": "CAST(s AS BIGINT)"}, PredicateError, "'a' cannot be cast to BIGINT"),

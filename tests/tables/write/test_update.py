@@ -84,7 +84,7 @@ def test_a_null_condition_selects_nothing(table: sluice.Table) -> None:
         ({"delay": "delay +"}, None, sluice.PredicateError, r"delay \+"),
         ({"delay": "'late'"}, None, sluice.SluiceError, "delay"),
         ({"delay": "1"}, "nowhere = 1", sluice.PredicateError, "nowhere"),
-        ({"origin": "NULL"}, None, sluice.SchemaMismatch, "NOT NULL"),
+        ({"origin": "NULL"}, None, sluice.NullNotAllowed, "NOT NULL"),
         ({"month": "delay * 1000000000000"}, "delay = 4", sluice.SluiceError, "month"),
         ({"delay": "10 div (delay - 3)"}, None, sluice.PredicateError, "delay"),
     ],

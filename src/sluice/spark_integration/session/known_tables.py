@@ -1,19 +1,29 @@
-"""Which names mean tables of sluice, and where these are."""
+"""Which names mean tables of sluice, and where these are. A name may also be a path: sluice.`/a/path`, as Spark writes it."""
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...storage.errors import InvalidRequest, TableExists
+from ...storage.errors import InvalidRequest, TableExists, TableNotFound
 from ...tables.catalog.catalog import Catalog
 from ..spark_errors import as_spark_users_know
 from .format_and_options import Options, RemembersFormat, default_format, is_sluice
+from .saving import open_at
 
-__all__ = ["ReadsTables", "already_there", "catalog_for", "is_known", "location_of", "means_sluice"]
+__all__ = ["ReadsTables", "already_there", "is_known", "location_of", "means_sluice", "path_in", "place_of_new"]
+
+_BY_PATH: Final = re.compile(r"(?P<format>delta|sluice)\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
+
+
+def path_in(name: str) -> str | None:
+    """The path in sluice.`/a/path` or delta.`/a/path`; None for other names."""
+    found = _BY_PATH.fullmatch(name.strip())
+    return None if found is None else found["path"].replace("``", "`")
 
 
 def catalog_for(options: Options) -> Catalog:
@@ -24,26 +34,51 @@ def catalog_for(options: Options) -> Catalog:
 def means_sluice(spark: SparkSession, source: str | None, name: str, options: Options) -> bool:
     """Whether a name belongs to a sluice table, for reading and for adding rows.
 
-    With a format, it says so. Without one, Spark's own views and tables come first, then the names that the coordinator keeps.
+    With a format, it says so, also in sluice.`/a/path`. Without one, Spark's own views and tables come first, then the names that the
+    coordinator keeps.
     """
     if source is not None:
         return is_sluice(source)
     if is_sluice(default_format(spark)):
         return True
+    found = _BY_PATH.fullmatch(name.strip())
+    if found is not None:
+        return is_sluice(found["format"])
     return not spark.catalog.tableExists(name) and is_known(options, name)
 
 
 def is_known(options: Options, name: str) -> bool:
-    """Whether the coordinator keeps a table of this name; a name that sluice cannot have means none."""
+    """Whether the coordinator keeps a table of this name, or there is one at its path; a name that sluice cannot have means none."""
+    path = path_in(name)
+    if path is not None:
+        return _is_there(path, options)
     try:
         return catalog_for(options).exists(name)
     except InvalidRequest:
         return False
 
 
+def _is_there(path: str, options: Options) -> bool:
+    try:
+        open_at(path, options)
+    except TableNotFound:
+        return False
+    return True
+
+
 def location_of(options: Options, name: str) -> str:
     """Where the table of this name is. Raises TableNotFound, NamespaceNotFound, InvalidName."""
-    return catalog_for(options).locate(name)
+    return path_in(name) or catalog_for(options).locate(name)
+
+
+def place_of_new(options: Options, name: str) -> tuple[str, str | None, bool]:
+    """Where a new table goes, the name that it gets (None at a path), and whether the catalog chose its place. Raises InvalidRequest."""
+    path, place = path_in(name), options.get("path")
+    if path is not None and place not in (None, path):
+        raise InvalidRequest(f"the name {name} and the option path, {place!r}, are different paths; give one of them", option="path")
+    if path is not None:
+        return path, None, False
+    return (catalog_for(options).new_location(name), name, True) if place is None else (place, name, False)
 
 
 def already_there(name: str) -> TableExists:

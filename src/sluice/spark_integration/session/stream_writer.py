@@ -17,7 +17,7 @@ from ..streams.batches import Batch, Run
 from ..streams.queries import started
 from ..streams.requirements import checkpoint_of, gone_meanwhile, no_update_mode, require_nothing_written
 from .format_and_options import Options, RemembersFormat
-from .known_tables import catalog_for, is_known, location_of, means_sluice
+from .known_tables import is_known, location_of, means_sluice, place_of_new
 from .saving import Write, save
 
 __all__ = ["StreamWriter"]
@@ -162,11 +162,10 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
     def _location_of(self, name: str) -> str:
         """Where the table of this name is; it is created if it is not there."""
         if not is_known(self._options, name):
-            place = self._options.get("path")
-            location = catalog_for(self._options).new_location(name) if place is None else place
+            location, called, managed = place_of_new(self._options, name)
             parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
             try:
-                self._create(replace(parsed, name=name, managed=place is None))
+                self._create(replace(parsed, name=called, managed=managed))
             except TableExists:
                 if not is_known(self._options, name):  # somebody else was faster, such as another query into this table
                     raise

@@ -10,7 +10,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 from ...storage.errors import InvalidRequest
 from ..spark_errors import as_spark_users_know
 from .format_and_options import RemembersFormat
-from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
+from .known_tables import already_there, is_known, location_of, means_sluice, place_of_new
 from .saving import Write, insert, save
 
 __all__ = ["Writer"]
@@ -89,19 +89,19 @@ class Writer(RemembersFormat, DataFrameWriter):
     ) -> None:
         """Like PySpark's; `format("sluice")` saves under a name that sluice's coordinator keeps.
 
-        A new table is made below the catalog's root, or at the option `path`.
+        A new table is made below the catalog's root, or at the option `path`; the name may also be a path, as in sluice.`/a/path`.
         """
         self._tell(format, mode, partitionBy, options)
         if not self._is_sluice():
             super().saveAsTable(name)
             return
         with as_spark_users_know():
-            write, place = self._write(), self._options.get("path")
+            write = self._write()
             if is_known(self._options, name):
                 save(self._df, location_of(self._options, name), write, taken=already_there(name))
             else:
-                location = catalog_for(self._options).new_location(name) if place is None else place
-                save(self._df, location, write, name=name, managed=place is None)
+                location, called, managed = place_of_new(self._options, name)
+                save(self._df, location, write, name=called, managed=managed)
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N802, N803 - PySpark's names
         """Like PySpark's: columns by position, whatever their names; also for the names that sluice's coordinator keeps."""

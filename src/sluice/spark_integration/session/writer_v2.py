@@ -14,7 +14,7 @@ from ...tables.table import Table
 from ..rows.conditions import predicate_text
 from ..spark_errors import as_spark_users_know
 from .format_and_options import Options, RemembersOptions
-from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
+from .known_tables import already_there, is_known, location_of, means_sluice, path_in, place_of_new
 from .saving import Write, open_at, save
 
 __all__ = ["WriterV2"]
@@ -23,7 +23,8 @@ __all__ = ["WriterV2"]
 class WriterV2(RemembersOptions, DataFrameWriterV2):
     """PySpark's writer, which also remembers the format and the options, and writes tables of sluice itself.
 
-    `using("sluice")` says that the table is one. `append`, `overwrite` and `overwritePartitions` also find it by its name alone, if
+    `using("sluice")` says that the table is one, as the name sluice.`/a/path` does.
+    `append`, `overwrite` and `overwritePartitions` also find it by its name alone, if
     Spark has no table or view of that name.
     """
 
@@ -116,9 +117,8 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
         return means_sluice(self._spark, self._format, self._name, self._options)
 
     def _create(self) -> None:
-        place = self._options.get("path")
-        location = catalog_for(self._options).new_location(self._name) if place is None else place
-        save(self._df, location, self._write("error", self._options.but(**self._as_options())), name=self._name, managed=place is None)
+        location, called, managed = place_of_new(self._options, self._name)
+        save(self._df, location, self._write("error", self._options.but(**self._as_options())), name=called, managed=managed)
 
     def _replace(self) -> None:
         location = location_of(self._options, self._name)
@@ -142,6 +142,9 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
 
 
 def _gone(name: str) -> TableNotFound:
+    path = path_in(name)
+    if path is not None:
+        return TableNotFound(f"there is no table at {path}: check the path, or make one with create()", location=path)
     return TableNotFound(f"the table {name} is gone", name=name)
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from ..dataclass import dataclass
-from ..errors import InvalidRequest, PredicateError, SchemaMismatch
+from ..errors import InvalidRequest, NullNotAllowed, PredicateError, SchemaMismatch
 from ..expressions import types, values
 from ..expressions.evaluate import check_cast, run
 from ..expressions.nodes import Cast, Column, Node, Value, columns
@@ -48,7 +48,7 @@ class Assignment:
             raise PredicateError(said, **{**error.details, "column": name}) from None
         stored = self._stored(found)
         if not self.column.nullable and stored.null_count:
-            raise SchemaMismatch(
+            raise NullNotAllowed(
                 f"column {name!r} is NOT NULL, and {self.expression!r} is null for {stored.null_count} of {rows.num_rows} rows;"
                 " exclude them with a condition, or give them a value with coalesce",
                 column=name,

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import SchemaMismatch
+from ..errors import NullNotAllowed
 from ..schema.datatypes import PrimitiveType, StructType
 from ..schema.partitions import encode_column
 
@@ -55,7 +55,7 @@ def _codes(column: pa.ChunkedArray, schema: StructType, name: str) -> tuple[pa.A
         texts.append(None)
     distinct = list(dict.fromkeys(texts))
     if not field.nullable and None in distinct:
-        raise SchemaMismatch(
+        raise NullNotAllowed(
             f"partition column {name!r} is NOT NULL and the data has an empty value in it, which is null as a partition; give it a value",
             column=name,
         )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..dataclass import dataclass
-from ..errors import SchemaMismatch
+from ..errors import NullNotAllowed, SchemaMismatch
 from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arrow
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
@@ -283,7 +283,7 @@ def _check_part(array: pa.Array, dtype: DataType, nullable: bool, path: str) -> 
         _check_inner_nulls(array.drop_null() if array.null_count else array, dtype, path)
 
 
-def _null(path: str, count: int) -> SchemaMismatch:
-    return SchemaMismatch(
+def _null(path: str, count: int) -> NullNotAllowed:
+    return NullNotAllowed(
         f"column {path!r} is NOT NULL and the data has {count} null(s) in it; give them a value, or leave the rows out", column=path
     )
