@@ -23,7 +23,7 @@ def table() -> DeltaTable:
     return DeltaTable(UNUSED, UNUSED, UNUSED)
 
 
-def builder() -> DeltaTableBuilder:
+def builder() -> DeltaTableBuilder[Any]:
     def make(wanted: Definition) -> DeltaTable:
         raise AssertionError(f"{wanted} is not complete")
 

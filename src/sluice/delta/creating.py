@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -17,13 +17,12 @@ from ..storage.errors import UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY
 from .arguments import names, required_type
 
-if TYPE_CHECKING:
-    from .tables import DeltaTable
-
 __all__ = ["DeltaTableBuilder", "IdentityGenerator"]
 
 _KEPT: Final = "comment"
 _IDENTITY: Final = "delta.identity."
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=False)
@@ -34,10 +33,10 @@ class IdentityGenerator:
     step: int = 1
 
 
-class DeltaTableBuilder:
+class DeltaTableBuilder(Generic[_Made]):
     """Describes a table to create or replace; `DeltaTable.create` and its siblings make one. It needs a name or a location."""
 
-    def __init__(self, spark: SparkSession, how: str, make: Callable[[Definition], DeltaTable]) -> None:
+    def __init__(self, spark: SparkSession, how: str, make: Callable[[Definition], _Made]) -> None:
         self._spark = spark
         self._how = how
         self._make = make
@@ -49,21 +48,21 @@ class DeltaTableBuilder:
         self._cluster_by: tuple[str, ...] = ()
         self._properties: dict[str, str] = {}
 
-    def tableName(self, identifier: str) -> DeltaTableBuilder:
+    def tableName(self, identifier: str) -> DeltaTableBuilder[_Made]:
         """The table's name, `table` or `namespace.table`; or its path as delta.`/path`. Raises TypeError."""
         if type(identifier) is not str:
             required_type("the name of a table must be str", [identifier])
         self._name = identifier
         return self
 
-    def location(self, location: str) -> DeltaTableBuilder:
+    def location(self, location: str) -> DeltaTableBuilder[_Made]:
         """The folder of the table, as for `DeltaTable.forPath`. Raises TypeError."""
         if type(location) is not str:
             required_type("the location must be str", [location])
         self._location = location
         return self
 
-    def comment(self, comment: str) -> DeltaTableBuilder:
+    def comment(self, comment: str) -> DeltaTableBuilder[_Made]:
         """A comment that describes the table. Raises TypeError."""
         if type(comment) is not str:
             required_type("the comment of a table must be str", [comment])
@@ -78,7 +77,7 @@ class DeltaTableBuilder:
         generatedAlwaysAs: str | IdentityGenerator | None = None,
         generatedByDefaultAs: IdentityGenerator | None = None,
         comment: str | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[_Made]:
         """A column; `dataType` is Spark's, or its name in SQL. Raises TypeError, ValueError, and ParseException for such a name.
 
         `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one. Raises UnsupportedFeature for an identity
@@ -100,7 +99,7 @@ class DeltaTableBuilder:
         self._columns.append(StructField(colName, kind, nullable, metadata))
         return self
 
-    def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder:
+    def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[_Made]:
         """The columns of a schema, such as `df.schema`. Raises TypeError, UnsupportedFeature."""
         fields: Sequence[object] = cols if isinstance(cols, list) else cols.fields if type(cols) is StructType else [None]
         for each in fields:
@@ -113,24 +112,24 @@ class DeltaTableBuilder:
             self._columns.append(each)
         return self
 
-    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[_Made]:
         """The columns by which the table is partitioned, one by one or as a list. Raises TypeError."""
         self._partition_by = names(cols, "a partitioning")
         return self
 
-    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[_Made]:
         """The columns by which the table is clustered, one by one or as a list. Raises TypeError."""
         self._cluster_by = names(cols, "a clustering")
         return self
 
-    def property(self, key: str, value: str) -> DeltaTableBuilder:
+    def property(self, key: str, value: str) -> DeltaTableBuilder[_Made]:
         """A property of the table (docs/configuration.md). Raises TypeError."""
         if type(key) is not str or type(value) is not str:
             required_type("the key and the value of a property must be str", [key, value])
         self._properties[key] = value
         return self
 
-    def execute(self) -> DeltaTable:
+    def execute(self) -> _Made:
         """Create or replace the table. Raises AnalysisException if one exists, or does not exist, and for columns that do not fit."""
         if self._name is None and self._location is None:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")

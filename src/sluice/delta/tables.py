@@ -120,7 +120,7 @@ class DeltaTable:
         *,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a new table; executing it raises AnalysisException if there is one. Without a session it takes the active one."""
         return cls._builder("create", sparkSession, coordinator, storage_options)
 
@@ -131,7 +131,7 @@ class DeltaTable:
         *,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a new table; executing it returns the existing one, unchanged, if there is one."""
         return cls._builder("createIfNotExists", sparkSession, coordinator, storage_options)
 
@@ -142,7 +142,7 @@ class DeltaTable:
         *,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe what an existing table becomes, without rows; executing it raises AnalysisException if there is none."""
         return cls._builder("replace", sparkSession, coordinator, storage_options)
 
@@ -153,7 +153,7 @@ class DeltaTable:
         *,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a table that is made, or that an existing one becomes, without rows."""
         return cls._builder("createOrReplace", sparkSession, coordinator, storage_options)
 
@@ -194,7 +194,7 @@ class DeltaTable:
     @classmethod
     def _builder(
         cls, how: str, session: SparkSession | None, coordinator: str | None, storage_options: Mapping[str, str] | None
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[DeltaTable]:
         spark = _session(SparkSession.getActiveSession() if session is None else session)
         return DeltaTableBuilder(spark, how, partial(cls._made, spark, coordinator, storage_options))
 

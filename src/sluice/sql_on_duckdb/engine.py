@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 from sqlglot import ErrorLevel, exp
@@ -15,15 +15,13 @@ from sqlglot.errors import ParseError, TokenError, UnsupportedError
 
 from ..statements.cursor import Cursor, Span, words_in
 from ..statements.tokens import tokens_of
-from ..storage.errors import InvalidRequest
+from ..storage.errors import InvalidRequest, UnsupportedFeature
 from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, other_meaning
 
 if TYPE_CHECKING:
     import duckdb
 
-    from .plain import Plain
-
-__all__ = ["parsed", "run", "tree_of"]
+__all__ = ["Asking", "parsed", "run", "tree_of"]
 
 _ALONE: Final = {
     "enable_external_access": "false",
@@ -41,6 +39,23 @@ _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a 
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 
 
+class Asking(Protocol):
+    """The statement whose text a query is part of: refusals name their place in it."""
+
+    @property
+    def text(self) -> str:
+        """The whole statement."""
+        ...
+
+    def refused(self, at: Span, message: str, /) -> InvalidRequest:
+        """The refusal of a part of it."""
+        ...
+
+    def needs_spark(self, at: Span, why: str, /) -> UnsupportedFeature:
+        """The refusal of what only Spark can carry out."""
+        ...
+
+
 def tree_of(text: str) -> exp.Expr | None:
     """The one statement or expression of a text in Spark's SQL; None for none or several. Raises ParseError and TokenError."""
     spark = Spark()
@@ -51,7 +66,7 @@ def tree_of(text: str) -> exp.Expr | None:
     return trees[0] if len(trees) == 1 else None
 
 
-def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
+def parsed(asked: Asking, at: Span, text: str) -> exp.Query:
     """The query. Raises UnsupportedFeature for what is no query, or has a function that DuckDB may compute otherwise."""
     _require_something_after_commas(asked, at)
     try:
@@ -68,7 +83,7 @@ def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
 
 
-def _require_something_after_commas(asked: Plain, at: Span) -> None:
+def _require_something_after_commas(asked: Asking, at: Span) -> None:
     """Raise InvalidRequest for a comma that nothing follows, or nothing precedes: sqlglot passes over it, Spark does not."""
     tokens = [each for each in tokens_of(asked.text) or () if at.start <= each.start and each.end <= at.end]
     for number, token in enumerate(tokens):
@@ -79,7 +94,7 @@ def _require_something_after_commas(asked: Plain, at: Span) -> None:
 
 
 def run(
-    asked: Plain,
+    asked: Asking,
     at: Span,
     query: str | exp.Query,
     values: Mapping[str, Any],
@@ -124,14 +139,14 @@ def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _unreadable(asked: Plain, at: Span, error: ParseError | TokenError) -> InvalidRequest:
+def _unreadable(asked: Asking, at: Span, error: ParseError | TokenError) -> InvalidRequest:
     """What sqlglot says of a text, with the place."""
     told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
     why = _CLASS.sub("something is missing here", str(told.get("description") or error).splitlines()[0].rstrip("."))
     return asked.refused(_place(asked, at, str(told.get("highlight") or "")), f"the query cannot be read: {why}")
 
 
-def _refused(asked: Plain, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
+def _refused(asked: Asking, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
     """What DuckDB says of a query, with the place of the name that it says it of."""
     message = " ".join(str(error).split("LINE ")[0].split())
     lacking = _LACKING.search(message)
@@ -154,7 +169,7 @@ def _refused(asked: Plain, at: Span, error: duckdb.Error, columns: Sequence[str]
     return asked.refused(place, f"DuckDB says: {message}")
 
 
-def _place(asked: Plain, at: Span, word: str) -> Span:
+def _place(asked: Asking, at: Span, word: str) -> Span:
     """Where a word is in that part of the text; all of it if it is nowhere."""
     for token in tokens_of(asked.text) or ():
         if word and at.start <= token.start and token.end <= at.end and token.value.lower() == word.lower():

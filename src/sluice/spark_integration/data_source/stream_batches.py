@@ -23,7 +23,7 @@ from ..schemas import requested
 from ..stream_options import StreamReadOptions
 from .read_plan import columns_of, shown_for, tracking_of
 from .shares import balanced
-from .stream_reader import ChangedPartition, RowsPartition
+from .stream_partitions import ChangedPartition, RowsPartition
 
 __all__ = ["StreamPlan"]
 
