@@ -62,7 +62,7 @@ def main() -> None:
     told = parser.parse_args()
     folder = Path(told.folder or tempfile.mkdtemp(prefix="fan-in-"))
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "768m").config("spark.ui.enabled", "false")
-    spark = sluice.configure(builder, application="fan-in").getOrCreate()
+    spark = sluice.configure(builder.config("spark.ui.showConsoleProgress", "false"), application="fan-in").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     half = told.batches // 2
     for query in range(told.queries):

@@ -41,7 +41,7 @@ def orders(batch: int) -> list[dict[str, int]]:
 def drive(folder: Path) -> None:
     """The driver: it takes what lies in the inbox, one file for each batch, and ends when all is done."""
     builder = SparkSession.builder.master("local[1]").config("spark.driver.memory", "512m").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "1")
+    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.ui.showConsoleProgress", "false")
     spark = sluice.configure(builder, application="outbox").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     balances, outbox = (sluice.Table.open(folder / name) for name in ("balances", "outbox"))

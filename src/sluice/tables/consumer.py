@@ -225,11 +225,11 @@ class Consumer:
         self._hold: Hold = hold(self._access.ours, self.name, wait_s)
         try:
             run, place = self._resume()
+            self._reader = ChangeReader(self._access, place.version, self._selection, place.files)  # refuses a place that is none
             record = self._hold.record
             into = tuple(sorted(self._into))
             if record is None or (record.run, self.place, record.into) != (run, place, into):
                 self._hold.place(place.version, run, into, place.files)
-            self._reader = ChangeReader(self._access, place.version, self._selection, place.files)
         except BaseException:
             self._hold.release()
             raise

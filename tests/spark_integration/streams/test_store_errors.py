@@ -86,7 +86,7 @@ def test_a_stream_whose_requests_are_hardly_repeated_is_started_again(
 ) -> None:
     spark.conf.set(ROUTING, routing)
     try:
-        again = copied(spark, store, zookeeper_address, tmp_path / "checkpoint", batches=12, attempts=2)
+        again = copied(spark, store, zookeeper_address, tmp_path / "checkpoint", batches=5, attempts=2)
     finally:
         spark.conf.set(ROUTING, "true")
         release(zookeeper_address)
