@@ -2,7 +2,7 @@
 # make test [ARGS="-k s3"]  the tests
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
-# make test-delta           Delta Lake on Spark reads what sluice wrote, and takes over what it gave back (fetches its jars)
+# make test-delta           Delta Lake on Spark and DuckDB read what sluice wrote, and Delta Lake takes over what was given back (fetches both)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)

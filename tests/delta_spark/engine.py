@@ -1,4 +1,4 @@
-"""Talks to Delta Lake on Spark, which runs in a process and an environment of its own."""
+"""Talks to Delta Lake on Spark and to DuckDB, which run in processes and an environment of their own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PYTHON", "Delta", "DeltaError", "running"]
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["PYTHON", "Delta", "DeltaError", "DuckDB", "running", "running_duckdb"]
 
 PYTHON = "DELTA_PYTHON"
-"""Names the interpreter of an environment with the PySpark that Delta Lake's jars were built for."""
+"""Names the interpreter of an environment with the PySpark that Delta Lake's jars were built for, and DuckDB's extension."""
 
 
 class DeltaError(Exception):
@@ -76,3 +79,36 @@ def running(python: str, folder: Path) -> Iterator[Delta]:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+class DuckDB:
+    """DuckDB, as a reader of Delta tables."""
+
+    def __init__(self, requests: Any, answers: Any, folder: Path) -> None:
+        self._requests, self._answers, self._folder = requests, answers, folder
+
+    def read(self, path: str, version: int | None = None) -> pa.Table:
+        """The rows of a table, or of one of its versions."""
+        file = self._folder / "rows.parquet"
+        place = path.removeprefix("file://")
+        print(json.dumps({"read": place, "version": version, "into": str(file)}), file=self._requests, flush=True)
+        line = self._answers.readline()
+        said = json.loads(line) if line else "it ended: its messages stand above"
+        if said:
+            raise DeltaError(said)
+        return pq.read_table(file)
+
+
+@contextmanager
+def running_duckdb(python: str, folder: Path) -> Iterator[DuckDB]:
+    """Start it; `folder` is for its own files."""
+    command = [python, str(Path(__file__).with_name("duckdb_program.py"))]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""}, cwd=folder
+    ) as process:
+        assert process.stdin is not None
+        try:
+            yield DuckDB(process.stdin, process.stdout, folder)
+        finally:
+            process.stdin.close()
+            process.wait(60)

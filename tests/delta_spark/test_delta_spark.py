@@ -13,7 +13,7 @@ import pytest
 
 import sluice
 
-from .engine import Delta, DeltaError
+from .engine import Delta, DeltaError, DuckDB
 
 pytestmark = [pytest.mark.delta_spark, pytest.mark.timeout(600)]
 
@@ -96,11 +96,12 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, zookeeper_address: str
     return made
 
 
-def test_it_reads_every_version(table: sluice.Table, delta: Delta) -> None:
+def test_it_reads_every_version_and_duckdb_does(table: sluice.Table, delta: Delta, duckdb: DuckDB) -> None:
     newest = table.snapshot().version
     for version in range(1, newest + 1):
         ours = of_sluice(table.snapshot(version).to_arrow())
         assert of_delta(delta.read(table.location, versionAsOf=version)) == ours, f"version {version}"
+        assert of_sluice(duckdb.read(table.location, version)) == ours, f"version {version}, DuckDB"
     assert of_delta(delta.read(table.location)) == of_sluice(table.snapshot().to_arrow())
 
 
