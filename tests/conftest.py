@@ -43,7 +43,7 @@ _use_memory()
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
 
 settings.register_profile("fast", max_examples=15)
-settings.register_profile("standard", max_examples=40)
+settings.register_profile("standard", max_examples=30)
 settings.register_profile("long", max_examples=200)
 settings.load_profile("standard")  # unless --hypothesis-profile names another one
 

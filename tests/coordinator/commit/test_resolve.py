@@ -81,7 +81,7 @@ def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) 
 
 
 @pytest.mark.notices("backlog-is-bounded")
-@examples(100)
+@examples(140)
 @given(intents=queues, room=st.integers(1, 4))
 def test_versions_are_dense_times_increase_and_room_is_kept(intents: list[Intent], room: int) -> None:
     decision = resolve(BASE, _queue(intents), {}, Limits(), room=room, lookup=no_vectors)

@@ -130,7 +130,7 @@ def check_folder(table: sluice.Table) -> None:
 
 # -- the driver ----------------------------------------------------------------------------------------------------------
 
-FEW = [("task-begins", True, ""), ("copies-staged", False, ""), ("after-listing", False, "lease"), ("after-claim", True, "turn")]
+FEW = [("task-begins", True, ""), ("after-listing", False, "lease"), ("after-claim", True, "turn")]
 
 
 @pytest.mark.parametrize(("step", "vectors", "holds"), FEW)
