@@ -140,17 +140,17 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
         return
     grouped = options.cluster_by
     if grouped is not None and [each.lower() for each in grouped] != [each.lower() for each in table.clustering_columns]:
-        is_clustered = f"by {', '.join(table.clustering_columns)}" if table.clustering_columns else "not at all"
+        is_clustered = f"is clustered by {', '.join(table.clustering_columns)}" if table.clustering_columns else "is not clustered"
         raise InvalidRequest(
-            f"clusterBy is {', '.join(grouped)!r}, but {table.location} is clustered {is_clustered}; leave it out, or change the table "
+            f"clusterBy is {', '.join(grouped)!r}, but {table.location} {is_clustered}; leave it out, or change the table "
             "with ALTER TABLE ... CLUSTER BY",
             option="clusterBy",
         )
     told = options.partition_by
     if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
-        is_partitioned = f"by {', '.join(table.partition_columns)}" if table.partition_columns else "not at all"
+        is_partitioned = f"is partitioned by {', '.join(table.partition_columns)}" if table.partition_columns else "has no partitions"
         raise InvalidRequest(
-            f"partitionBy is {', '.join(told)!r}, but {table.location} is partitioned {is_partitioned}; leave the option out",
+            f"partitionBy is {', '.join(told)!r}, but {table.location} {is_partitioned}; leave the option out",
             option="partitionBy",
         )
     named = {FEATURE_PREFIX + name: "supported" for name in writer_features(table.snapshot().raw.protocol)} if options.properties else {}
