@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ _START_LIMIT_S = 60.0
 _SYNC_LIMIT = 4
 """After so many seconds a leader that was stopped is replaced, and when it goes on it takes itself for the leader a little longer."""
 
+_STALE_EPOCH = "is older than the last zxid"
+"""ZooKeeper's refusal of data that came from a leader whose epoch the server did not note before it was killed."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,14 +54,24 @@ class Ensemble:
         self.await_service()
 
     def await_service(self) -> None:
-        """Wait until every server has found its place. Raises TimeoutError."""
+        """Wait until every server has found its place. Raises TimeoutError.
+
+        A server that was killed while it took over a leader's data may refuse to start with its own ever after: if all others serve, it
+        starts without data, as an operator would have it do, and gets theirs.
+        """
         deadline = time.monotonic() + _START_LIMIT_S
-        while not all(self._mode(number) for number in range(len(self._plans))):
+        while not all(modes := [self._mode(number) for number in range(len(self._plans))]):
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"the servers do not serve after {_START_LIMIT_S:.0f} s: {[self._mode(n) for n in range(len(self._plans))]}"
-                )
+                raise TimeoutError(f"the servers do not serve after {_START_LIMIT_S:.0f} s: {modes}")
+            if modes.count("") == 1 and self._refuses_its_data(modes.index("")):
+                shutil.rmtree(Path(self._plans[modes.index("")]["folder"], "data", "version-2"))
+                self.start_server(modes.index(""))
             time.sleep(0.1)
+
+    def _refuses_its_data(self, number: int) -> bool:
+        ended = number in self._processes and self._processes[number].poll() is not None
+        log = Path(self._plans[number]["folder"], "server.log")
+        return ended and any(_STALE_EPOCH in line for line in log.read_text(errors="replace").splitlines()[-20:])
 
     def start_server(self, number: int) -> None:
         """Start a server, unless it runs."""
