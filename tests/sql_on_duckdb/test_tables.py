@@ -150,5 +150,5 @@ def test_what_the_coordinator_knows_is_shown(warehouse: Warehouse) -> None:
     assert [row[3] for row in warehouse.rows("SHOW TRANSACTIONS IN sales.t LIMIT 1")] == ["WRITE"]
     with pytest.raises(sluice.TableNotFound):
         warehouse.rows("SHOW LOCKS IN sales.none")
-    with pytest.raises(sluice.UnsupportedFeature, match="a lock is a session's"):
+    with pytest.raises(sluice.UnsupportedFeature, match="a lock belongs to a session"):
         warehouse.sql("LOCK TABLE sales.t")
