@@ -123,7 +123,7 @@ def test_a_lock_is_the_sessions(warehouse: Warehouse) -> None:
         sql(mine, "UNLOCK TABLE sales.orders")
     with pytest.raises(sluice.InvalidRequest, match=r"this session holds no lock on sales\.orders"):
         sql(others, "UNLOCK TABLE sales.orders")
-    assert len(sql(mine, "UNLOCK TABLES")) == 2
+    assert len(sql(mine, "UNLOCK")) == 2
     with pytest.raises(sluice.InvalidRequest, match=r"line 1, column 31: .*depends on rows"):
         sql(mine, "LOCK TABLE sales.orders WHERE id = 3")
     sql(mine, "LOCK TABLE sales.totals")

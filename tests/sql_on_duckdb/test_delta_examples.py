@@ -12,6 +12,7 @@ import sluice
 from sluice.sql_on_duckdb.running import run
 
 from .conftest import Warehouse
+from .delta_merges import merges
 
 PEOPLE = """
 (
@@ -188,3 +189,7 @@ def test_utilities(people: Warehouse, tmp_path: Path) -> None:
     people.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/plain` PARTITIONED BY (part int)")
     assert people.rows(f"SELECT id, part FROM delta.`{tmp_path}/plain`") == [(7, 1)]
     assert people.rows("SELECT count(*) FROM table_changes('default.morePeople', 0, 1)") == [(2,)]
+
+
+def test_merges(warehouse: Warehouse) -> None:
+    merges(warehouse.sql, warehouse.rows)

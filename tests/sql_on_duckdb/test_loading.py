@@ -78,6 +78,21 @@ def test_columns_are_made_of_a_files_columns(warehouse: Warehouse, folder: Path)
     assert warehouse.rows("SELECT * FROM sales.t") == sorted(found, key=repr)
 
 
+def test_columns_that_files_lack_are_filled_in(warehouse: Warehouse, folder: Path) -> None:
+    warehouse.sql("CREATE TABLE sales.f (id BIGINT, name STRING DEFAULT 'none', twice BIGINT GENERATED ALWAYS AS (id * 2)) USING sluice")
+    (folder / "e.csv").write_text("id\n1\n")
+    (folder / "e.json").write_text('{"id": 2}\n{"id": 3}\n')
+    for text in (
+        f"'{folder}/e.csv' FILEFORMAT = CSV FORMAT_OPTIONS ('header' = 'true')",
+        f"'{folder}/e.json' FILEFORMAT = JSON",
+        f"'{folder}/d.json' FILEFORMAT = JSON",
+        f"(SELECT ID + 7 AS id FROM '{folder}/sub') FILEFORMAT = PARQUET",
+    ):
+        warehouse.sql(f"COPY INTO sales.f FROM {text}")
+    held = [(1, "none", 2), (10, "none", 20), (2, "none", 4), (3, "none", 6), (6, "j", 12), (7, None, 14)]
+    assert warehouse.rows("SELECT * FROM sales.f") == held
+
+
 def test_of_two_copies_at_once_one_loads_a_file(warehouse: Warehouse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both_read = threading.Barrier(2, timeout=30)
     waited = threading.local()

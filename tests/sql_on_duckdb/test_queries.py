@@ -9,6 +9,7 @@ import pytest
 
 import sluice
 from sluice.sql_on_duckdb import queries
+from sluice.sql_on_duckdb.running import run
 from sluice.sql_plain.naming import at_one_moment
 from sluice.tables.read.table_snapshot import TableSnapshot
 
@@ -128,6 +129,10 @@ def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
         ("SELECT id,, day FROM sales.orders", "column 11: this comma separates nothing"),
         ("SELECT id FROM sales.orders WHERE id IN (1, 2,)", "column 46: this comma separates nothing"),
         ("SELECT id FROM sales.orders GROUP BY id, ORDER BY id", "column 40: this comma separates nothing"),
+        ("COMMIT", "column 1: a transaction is one statement here: BEGIN ATOMIC"),
+        ("begin transaction", "a transaction is one statement here"),
+        ("SELECT * FROM sales.orders TIMESTAMP AS OF 'yesterday'", "column 44: this is no time; write it as '2026-01-31'"),
+        ("SELECT date_format(day, 'yyyy') FROM sales.orders", "column 8: DuckDB has no date_format"),
         (" selec 1", "line 1, column 2: no statement begins with this word; did you mean SELECT"),
         ("'a'", "no statement begins with this word"),
         ("SELECT cast('a' AS INT)", "DuckDB says: Conversion Error"),
@@ -136,6 +141,19 @@ def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
 def test_errors_show_the_place(orders: Warehouse, text: str, message: str) -> None:
     with pytest.raises(sluice.InvalidRequest, match=message):
         orders.rows(text)
+
+
+def test_results_have_sparks_names(orders: Warehouse) -> None:
+    results = (
+        "count(*), SUM(amount), id + 1, upper('x'), 1, 'x', CAST(id AS STRING), max(id) - min(id), day, (SELECT count(*) FROM sales.orders)"
+    )
+    found = run(f"SELECT {results} FROM sales.orders GROUP BY id, day", coordinator=orders.coordinator).column_names
+    assert found == [
+        *("count(1)", "sum(amount)", "(id + 1)", "upper('x')", "1", "x", "CAST(id AS STRING)", "(max(id) - min(id))", "day"),
+        "scalarsubquery()",
+    ]
+    text = "WITH q AS (SELECT count(*) FROM sales.orders) SELECT * FROM q UNION ALL SELECT 1"
+    assert run(text, coordinator=orders.coordinator).column_names == ["count(1)"]
 
 
 def test_changes_between_versions_and_times(orders: Warehouse) -> None:

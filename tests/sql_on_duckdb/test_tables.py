@@ -36,6 +36,8 @@ def test_partitions_are_shown_from_the_log(warehouse: Warehouse, monkeypatch: py
     )
     monkeypatch.setattr("sluice.storage.data.scan.TableScan.read", None)
     assert warehouse.rows("SHOW PARTITIONS sales.t") == [("x", 1), ("y", None)]
+    assert warehouse.rows("SHOW PARTITIONS sales.t PARTITION (n = 1, A = 'x')") == [("x", 1)]
+    assert warehouse.rows("SHOW COLUMNS FROM t IN sales") == [("a",), ("id",), ("n",)]
 
 
 def test_tables_are_altered_cared_for_and_dropped(warehouse: Warehouse) -> None:
@@ -118,6 +120,26 @@ def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
     ):
         with pytest.raises(sluice.InvalidRequest, match=message):
             warehouse.sql(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MSCK REPAIR TABLE sales.t", "column 19: this is a table of sluice: the log lists the partitions"),
+        ("REFRESH TABLE sales.t", "each statement reads the latest version by itself"),
+        ("CACHE LAZY TABLE sales.t", "cache the rows of a query"),
+        ("EXPLAIN EXTENDED DELETE FROM sales.t WHERE id = 1", "column 30: this is a table of sluice: Spark has no plan for a change"),
+        ("LOAD DATA INPATH '/x' OVERWRITE INTO TABLE sales.t", "COPY INTO t FROM 'path'"),
+        ("ALTER TABLE sales.t DROP IF EXISTS PARTITION (p = 1)", "sluice has no ALTER TABLE ... DROP IF"),
+        ("ALTER TABLE sales.t DROP IF EXISTS PARTITION (p = 1)", "TRUNCATE TABLE t PARTITION"),
+        ("ALTER TABLE sales.t SET LOCATION 'x'", "a table stays where its log is"),
+    ],
+)
+def test_statements_without_a_meaning_here_are_explained(warehouse: Warehouse, text: str, message: str) -> None:
+    warehouse.sql("CREATE TABLE sales.t (id INT, p INT) USING sluice PARTITIONED BY (p)")
+    with pytest.raises(sluice.UnsupportedFeature, match=message) as refused:
+        warehouse.sql(text)
+    assert refused.value.features != ["Spark"]
 
 
 def test_a_namespace_goes_with_its_tables(warehouse: Warehouse) -> None:

@@ -37,6 +37,7 @@ __all__ = ["sql_command"]
 )
 @click.option("--max-rows", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows of a table on the screen, at most.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark's master, if Spark is started.")
+@click.option("--spark-log", is_flag=True, help="Show what Spark logs; otherwise only errors are shown.")
 @all_of(coordinator_option, storage_option)
 def sql_command(**options: Any) -> None:
     """Carry out SQL: typed in a shell, or from -e, -f or standard input.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,6 +16,7 @@ from ..sql_plain.concurrency.locking import Locks
 from ..statements.reading import Other, read
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
+from .held_back import held_back
 
 __all__ = ["AUTO", "ENGINES", "LOCAL", "SPARK", "Engines", "Result"]
 
@@ -38,7 +40,8 @@ class Result:
 class Engines:
     """Carries out statements. `choice` is "auto", "local" or "spark"; `args` are the values of the parameters `:name`.
 
-    "auto" takes this process, and Spark for what needs it: some statements, and queries of more than 256 MiB of data files.
+    "auto" takes this process, and Spark for what needs it: some statements, and queries of more than 256 MiB of data files. Of Spark's
+    log only errors are shown, unless `spark_log`.
     """
 
     def __init__(
@@ -49,12 +52,14 @@ class Engines:
         storage_options: Mapping[str, str] | None = None,
         args: Mapping[str, Any] | None = None,
         master: str = "local[*]",
+        spark_log: bool = False,
     ) -> None:
         self._choice = choice
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._args = args
         self._master = master
+        self._spark_log = spark_log
         self._session: Any = None
         self._locks = Locks()
 
@@ -109,15 +114,22 @@ class Engines:
         return frame.toArrow() if frame.columns else pa.table({})
 
     def _started(self) -> Any:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
         from ..spark_integration import configure
 
-        builder = SparkSession.Builder().appName("sluice sql").master(self._master)
-        for name, value in (("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "true")):
-            builder = builder.config(name, value)
-        session = configure(builder, coordinator=self._coordinator, storage_options=self._storage_options).getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+        told = SparkConf().setAppName("sluice sql").setMaster(self._master)
+        told.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+        builder = SparkSession.Builder().config(conf=told)
+        prepared = configure(builder, coordinator=self._coordinator, storage_options=self._storage_options)
+        if self._spark_log or SparkContext._gateway is not None:
+            return prepared.getOrCreate()
+        with held_back() as stderr:  # the first lines of Spark's log say nothing of the statement
+            SparkContext._ensure_initialized(gateway=launch_gateway(told, {"stderr": stderr}))
+            session = prepared.getOrCreate()
+            session.sparkContext.setLogLevel("ERROR")
         return session
 
 

@@ -18,19 +18,24 @@ from rich.text import Text
 __all__ = ["as_csv", "as_json", "draw"]
 
 _LEFT: Final = "…"
+_FEW_COLUMNS: Final = 4
 _ANY_WIDTH: Final = 1_000_000
 
 
 def draw(console: Console, rows: pa.Table, most: int) -> None:
     """Draw the first `most` rows; says how many there are more. Nothing for rows without columns.
 
-    Rows are lines of one table if the table is not wider than the console. Otherwise each row is a list of its columns.
+    Rows are lines of one table if it has few columns, or is not wider than the console. Otherwise each row is a list of its columns.
     """
     if rows.num_columns == 0:
         return
     shown = [[_cell(value) for value in row] for row in _rows(rows.slice(0, most))]
     grid = _grid(rows.schema, shown)
-    if not shown or console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width:
+    if (
+        not shown
+        or rows.num_columns <= _FEW_COLUMNS
+        or console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width
+    ):
         console.print(grid)
     else:
         for number, row in enumerate(shown, 1):

@@ -39,6 +39,7 @@ class Shell:
         args: Mapping[str, str] | None = None,
         max_rows: int = 1000,
         master: str = "local[*]",
+        spark_log: bool = False,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         out: TextIO | None = None,
@@ -48,7 +49,9 @@ class Shell:
         self._form = form
         self._max_rows = max_rows
         self._reached = (coordinator, storage_options)
-        self._engines = Engines(engine, coordinator=coordinator, storage_options=storage_options, args=args or {}, master=master)
+        self._engines = Engines(
+            engine, coordinator=coordinator, storage_options=storage_options, args=args or {}, master=master, spark_log=spark_log
+        )
         self._out = sys.stdout if out is None else out
         self._console = _console(self._out)
         self._told = _console(sys.stderr)

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["DIVISION_BY_ZERO", "OTHER_CAST", "as_in_spark", "other_meaning"]
+__all__ = ["DIVISION_BY_ZERO", "OTHER_CAST", "as_in_spark", "named_as_in_spark", "names_of", "other_meaning"]
 
 DIVISION_BY_ZERO: Final = "sluice: division by zero"
 OTHER_CAST: Final = "sluice: other cast"
@@ -96,21 +96,50 @@ _SAME: Final = (
     exp.Xor,
     exp.Year,
 )
+_HAVE_NAMES: Final = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Bracket, exp.Explode, exp.Subquery)
 _WHOLE: Final = frozenset({exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT})
 _UNITS: Final = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 _FRACTION: Final = "[.]0*[1-9]|[0-9][eE]"
 """Texts of numbers that are not whole, or that do not show whether they are."""
 
 
-def other_meaning(tree: exp.Expr) -> tuple[str, ...]:
-    """The first function that DuckDB may compute otherwise, by all its names in SQL; () if there is none."""
+def other_meaning(tree: exp.Expr) -> exp.Expr | None:
+    """The first function that DuckDB may compute otherwise; None if there is none."""
     for node in tree.find_all(exp.Func, exp.Like):
-        if isinstance(node, exp.Anonymous):
-            return (node.name,)
         is_same = not isinstance(node, exp.Func) or isinstance(node, _SAME)
-        if not is_same or not _has_same_arguments(node):
-            return tuple(node.sql_names()) if isinstance(node, exp.Func) else ("LIKE",)
-    return ()
+        if isinstance(node, exp.Anonymous) or not is_same or not _has_same_arguments(node):
+            return node
+    return None
+
+
+def names_of(node: exp.Expr) -> tuple[str, ...]:
+    """What a function may be called in SQL: as Spark calls it, then as sqlglot does."""
+    if isinstance(node, exp.Anonymous):
+        return (node.name,)
+    return (_text(node).partition("(")[0], *node.sql_names()) if isinstance(node, exp.Func) else ("LIKE",)
+
+
+def _text(node: exp.Expr) -> str:
+    return node.sql("spark", normalize_functions="lower")
+
+
+def named_as_in_spark(tree: exp.Query) -> exp.Query:
+    """The query with names for results that have none, as Spark calls them in the common cases: `count(1)`, `sum(v)`, `(id + 1)`."""
+    for each in list(tree.find_all(exp.Select)):
+        each.set("expressions", [_named(result) for result in each.expressions])
+    return tree
+
+
+def _named(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Subquery) and not node.alias:
+        return exp.alias_(node, "scalarsubquery()", quoted=True)
+    if isinstance(node, exp.Exists):
+        return exp.alias_(node, "exists()", quoted=True)
+    if node.is_star or isinstance(node, _HAVE_NAMES) or node.find(exp.Placeholder, exp.Query) is not None:
+        return node
+    is_count = isinstance(node, exp.Count) and isinstance(node.this, exp.Star)
+    text = node.name if isinstance(node, exp.Literal) else "count(1)" if is_count else _text(node)
+    return exp.alias_(node, f"({text})" if isinstance(node, exp.Binary) else text, quoted=True)
 
 
 def _has_same_arguments(node: exp.Expr) -> bool:

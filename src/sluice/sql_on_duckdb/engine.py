@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError, TokenError, UnsupportedError
 from ..statements.cursor import Cursor, Span, words_in
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, UnsupportedFeature
-from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, other_meaning
+from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_meaning
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,8 +75,9 @@ def parsed(asked: Asking, at: Span, text: str) -> exp.Query:
         raise _unreadable(asked, at, error) from error
     if not isinstance(tree, (exp.Query, exp.Values)):
         raise asked.needs_spark(at, "this is no query that DuckDB runs")
-    names = other_meaning(tree)
-    if names:
+    other = other_meaning(tree)
+    if other is not None:
+        names = names_of(other)
         place = next((each for name in names if (each := _place(asked, at, name)) != at), at)
         name = (names[0] if place is at else place.of(asked.text)).lower()
         raise asked.needs_spark(place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
@@ -153,7 +154,7 @@ def _refused(asked: Asking, at: Span, error: duckdb.Error, columns: Sequence[str
     if lacking:
         name = lacking[1] or lacking[2]
         known = {each.lower(): each for each in columns if not each.startswith("__sluice")}
-        near = [known[each] for each in get_close_matches(name.lower(), known, 3, 0.6)]
+        near = [known[each] for each in get_close_matches(name.lower(), known, 3, 0.6) if each != name.lower()]
         hint = f"did you mean {' or '.join(near)}?" if near else f"the columns are {', '.join(known.values())}"
         return asked.refused(_place(asked, at, name), f"there is no column {name}; {hint}")
     named = _QUOTED.search(message)

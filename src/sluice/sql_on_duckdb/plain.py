@@ -47,9 +47,7 @@ class Plain(Request):
 
     def cast(self, span: Span, kind: str) -> Any:
         """What an expression without columns gives as a type of Spark's; None for null."""
-        edits, values = self.placed((span,))
-        rows = run(self, span, f"SELECT CAST(({self.edited((span,), edits)}) AS {kind}) AS value", values, {})
-        return rows.column(0)[0].as_py()
+        return self._evaluated(span, f"CAST({{}} AS {kind})")
 
     def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
         """What SELECT with these columns gives of rows."""
@@ -59,10 +57,15 @@ class Plain(Request):
 
     def milliseconds(self, span: Span) -> int:
         """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the machine's time zone."""
-        at = self.cast(span, "TIMESTAMP")
+        at = self._evaluated(span, "TRY_CAST({} AS TIMESTAMP)")
         if not isinstance(at, datetime):
             raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
         return int(at.timestamp() * 1000)
+
+    def _evaluated(self, span: Span, form: str) -> Any:
+        edits, values = self.placed((span,))
+        text = form.format(f"({self.edited((span,), edits)})")
+        return run(self, span, f"SELECT {text} AS value", values, {}).column(0)[0].as_py()
 
     def placed(self, spans: Sequence[Span], besides: Sequence[Span] = ()) -> tuple[list[Edit], dict[str, Any]]:
         """Names for the parameters in these parts, by which the engine binds them, and their values; none for those in `besides`."""

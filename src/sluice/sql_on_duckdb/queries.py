@@ -27,6 +27,7 @@ from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .conditions import known_part
+from .dialect import named_as_in_spark
 from .engine import parsed, run
 from .plain import Plain
 
@@ -102,7 +103,7 @@ def query(
     sources = _sources(asked, [each for each in relations if whole.start <= each.start and each.end <= whole.end], reading or at_one_moment)
     placed, values = asked.placed(spans, [Span(each.relation.start, each.relation.end) for each in sources])
     names = [edit for each in sources for edit in edits_of(each.relation, each.view)]
-    tree = parsed(asked, whole, asked.edited(spans, [*edits, *placed, *names]).strip())
+    tree = named_as_in_spark(parsed(asked, whole, asked.edited(spans, [*edits, *placed, *names]).strip()))
     mentioned = _mentioned(tree)
     where = _where(tree, sources[0]) if len(sources) == 1 and not values else None
     _check_size(asked, whole, sources, where)

@@ -45,6 +45,10 @@ _ON_ROWS: Final[Mapping[type, Callable[[Plain, Any, Place], Answer]]] = {
     Merge: changing.merge,
 }
 _QUERIES: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
+_OF_TRANSACTIONS: Final = frozenset(
+    {("BEGIN",), ("BEGIN", ";"), *(("BEGIN", word) for word in ("TRANSACTION", "TRAN", "WORK")), ("START", "TRANSACTION")}
+)
+_AS_A_BLOCK: Final = "a transaction is one statement here: BEGIN ATOMIC statement; statement; END commits all of them, or none"
 
 
 def run(
@@ -150,6 +154,8 @@ def _query(asked: Plain, statement: Other) -> pa.Table:
         raise asked.refused(whole, "a string, a quoted name or a comment in this does not end, or it is empty")
     first = statement.words[0]
     begin = next(each.start for each in tokens_of(asked.text) or ())
+    if statement.words[:2] in _OF_TRANSACTIONS or first in ("COMMIT", "ROLLBACK"):
+        raise asked.refused(Span(begin, begin + len(first)), _AS_A_BLOCK)
     if first not in FIRST_WORDS:
         near = get_close_matches(first, sorted(FIRST_WORDS), 3, 0.6)
         hint = f"; did you mean {', '.join(near)}?" if near else ""

@@ -61,6 +61,11 @@ class Asked(Request):
         """Have Spark run the whole text with these edits, and with the parameters that are left in it."""
         return self.spark_sql(self.edited((Span(0, len(self.text)),), edits), self._left(edits))
 
+    def require_readable(self) -> None:
+        """Raise Spark's ParseException if it cannot read the text as it was typed."""
+        if hasattr(self.spark, "_jsparkSession"):
+            self.spark._jsparkSession.sessionState().sqlParser().parsePlan(self.text)
+
     def spark_sql(self, text: str, args: Any = None) -> DataFrame:
         """PySpark's own `spark.sql`."""
         return SparkSession.sql(self.spark, text, args)

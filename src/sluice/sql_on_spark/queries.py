@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TypeAlias
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from ..spark_integration.active_session import use_session
@@ -41,7 +41,7 @@ class Found:
 def run(asked: Asked, statement: Other) -> DataFrame:
     """The rows of a query, or whatever Spark's own statement gives, with the tables of sluice that it names."""
     words = statement.words
-    is_view = words[:1] == ("CREATE",) and "VIEW" in asked.text.upper()
+    is_view = words[:1] == ("CACHE",) or (words[:1] == ("CREATE",) and "VIEW" in asked.text.upper())
     found = found_in(asked, statement.relations)
     if is_view and found:
         raise asked.unsupported(
@@ -58,6 +58,9 @@ def by_spark(asked: Asked, found: Sequence[Found], names: Sequence[Name]) -> Dat
     try:
         with views_of(asked, found, at_one_moment) as edits:
             return asked.by_spark(edits)
+    except ParseException:
+        asked.require_readable()  # the text that was edited is no text to show
+        raise
     except AnalysisException as error:
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             raise

@@ -129,7 +129,7 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
 
 def _malformed(asked: Asked, statement: Malformed) -> DataFrame:
     """Say why a statement about a table of ours cannot be read; Spark says it about its own."""
-    is_ours = statement.words[0] in ENGINE_ONLY or statement.words[:2] in COORDINATED_ONLY
+    is_ours = statement.words[0] in ENGINE_ONLY or not COORDINATED_ONLY.isdisjoint({statement.words[:1], statement.words[:2]})
     is_ours = is_ours or (statement.target is not None and place_of(asked, statement.target) is not None)
     if is_ours:
         raise asked.refused(statement.at, statement.message)

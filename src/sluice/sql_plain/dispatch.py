@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from ..statements.altering import Alter
 from ..statements.care import Compact, Optimize, Restore, Vacuum
+from ..statements.foreign import Foreign
 from ..statements.loading import Analyze, CopyInto, Detach, Reorganise, Repair
 from ..statements.rows import Truncate
 from ..statements.tables import Describe, Drop, Show
-from . import care, loading, partitions
+from . import care, loading, partitions, refusals
 from .definitions import showing, tables
 from .place import Place
 from .reports import Answer
@@ -33,5 +34,6 @@ ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Truncate: partitions.truncate,
     Show: showing.show,
     Describe: showing.describe,
+    Foreign: refusals.foreign,
 }
 """The statements, other than those that need an engine, with the functions that carry them out."""

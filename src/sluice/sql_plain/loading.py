@@ -13,6 +13,7 @@ import io
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final
 
@@ -22,8 +23,10 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from ..statements.loading import CopyInto
+from ..storage.data.filling import Filling
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
+from ..storage.schema.computed import is_filled
 from ..storage.schema.schema import StructType, conform, to_arrow
 from ..storage.stores.location import normalise, open_store
 from ..storage.stores.objects import ObjectStore
@@ -144,16 +147,19 @@ def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[st
 
 
 def _rows(files: _Files, keys: Sequence[str], schema: StructType, counts: dict[str, int], *, merges: bool) -> Any:
-    """The rows of the files, with the table's columns; with `merges` also those that the table lacks."""
+    """The rows of the files, with the table's columns, which are filled in where a file lacks them; with `merges` also other columns."""
     if merges:
         tables = [_read(files, key, schema, merges=True) for key in keys]
         counts["rows"] = sum(each.num_rows for each in tables)
         return pa.concat_tables(tables, promote_options="default")
 
+    now = datetime.now(timezone.utc)
+
     def batches() -> Iterator[pa.RecordBatch]:
         for key in keys:
+            found = _read(files, key, schema, merges=False)
             try:
-                rows = conform(_read(files, key, schema, merges=False), schema)
+                rows = conform(Filling.of(schema, found.column_names, now).apply(found), schema)
             except SchemaMismatch as error:
                 raise SchemaMismatch(f"{files.store.location}/{key}: {error.message}", **error.details) from error
             counts["rows"] += rows.num_rows
@@ -180,6 +186,10 @@ def _parquet(content: io.BytesIO, _: Mapping[str, str], __: StructType | None, _
 def _json(content: io.BytesIO, _: Mapping[str, str], schema: StructType | None, unexpected: str) -> pa.Table:
     if schema is None:
         return pa_json.read_json(content)
+    if any(map(is_filled, schema.fields)):  # a column that no line has is absent, not null
+        names = {name.lower() for name in pa_json.read_json(content).column_names}
+        schema = StructType(each for each in schema.fields if each.name.lower() in names)
+        content.seek(0)
     parsing = pa_json.ParseOptions(explicit_schema=_loose(schema), unexpected_field_behavior=unexpected)
     return pa_json.read_json(content, parse_options=parsing)
 

@@ -128,7 +128,7 @@ class Request(ABC):
             elif each.name is None and args is not None and not isinstance(args, Mapping) and each.number < len(args):
                 found.append((each.at, args[each.number]))
             else:
-                raise self.refused(each.at, "this parameter has no value: give one in args")
+                raise self.refused(each.at, "this parameter has no value: give one in args (sluice sql: --arg name=value)")
         return found
 
 

@@ -102,7 +102,8 @@ def alter(here: Cursor) -> Alter | Compact | None:
         columns = clustering_in(here)
         return Alter(target, "other", other="CLUSTER BY AUTO") if columns is None else Alter(target, "cluster by", names=columns)
     said = here.rest("what to change")
-    return Alter(target, "other", other=" ".join(said.of(here.text).upper().split()[:2]))
+    words = [word for word in said.of(here.text).upper().split() if word not in ("IF", "NOT", "EXISTS")]
+    return Alter(target, "other", other=" ".join(words[:2]))
 
 
 def _added(within: Cursor) -> tuple[AddedColumn, ...]:

@@ -80,7 +80,9 @@ def _is_after_condition(here: Cursor) -> bool:
 
 
 def unlock(here: Cursor) -> Unlock:
-    """UNLOCK TABLE."""
+    """UNLOCK, UNLOCK TABLES, UNLOCK TABLE t, ..."""
+    if not here.take("TABLES") and not here.take("TABLE") and not (here.is_done() or here.sees(";")):
+        raise here.unreadable("expected TABLE or TABLES")
     if here.is_done() or here.sees(";"):
         return Unlock()
     found = [here.name()]
@@ -100,8 +102,7 @@ def _shown(what: str) -> Callable[[Cursor], ShowState]:
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
     ("LOCK", "TABLE"): lock,
     ("LOCK", "TABLES"): lock,
-    ("UNLOCK", "TABLE"): unlock,
-    ("UNLOCK", "TABLES"): unlock,
+    ("UNLOCK",): unlock,
     ("SHOW", "LOCKS"): _shown("locks"),
     ("SHOW", "QUEUE"): _shown("queue"),
     ("SHOW", "TRANSACTIONS"): _shown("transactions"),

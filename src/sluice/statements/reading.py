@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from . import care, compound, loading, locks, namespaces, rows, tables
+from . import care, compound, foreign, loading, locks, namespaces, rows, tables
 from .cursor import Cursor, Name, Span, Unreadable, words_in
 from .relations import Relation, definitions_before, relations_in
 from .tokens import Token, tokens_of
@@ -56,7 +56,7 @@ class Parameter:
     at: Span
 
 
-_Plain: TypeAlias = rows.Statement | care.Statement | tables.Statement | namespaces.Statement | loading.Statement
+_Plain: TypeAlias = rows.Statement | care.Statement | tables.Statement | namespaces.Statement | loading.Statement | foreign.Statement
 Statement: TypeAlias = _Plain | locks.Statement | compound.Statement | Other | Malformed
 
 _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
@@ -65,17 +65,18 @@ _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] 
     **tables.READERS,
     **namespaces.READERS,
     **loading.READERS,
+    **foreign.READERS,
     **locks.READERS,
 }
 ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK OPTIMIZE REORG RESTORE UNDROP VACUUM")
 """First words of statements that Spark itself does not have."""
 FIRST_WORDS: Final = words_in(
-    """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST LOAD MAP MSCK REDUCE
+    """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST MAP MSCK REDUCE
     REFRESH REMOVE REPAIR RESET REVOKE SELECT SET SHOW TABLE UNCACHE UNSET USE VALUES WITH"""
 ) | {words[0] for words in (*_READERS, *compound.READERS)}
 """The words that statements begin with, Spark's and sluice's."""
 COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
-"""First two words of statements that nobody else has."""
+"""First two words of statements that nobody else has, or the first one."""
 # Words before the name of a table that a statement is about.
 _BEFORE_TARGET: Final = words_in(
     """ALTER ANALYZE COLUMNS COMPACT CONVERT COPY CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FORMATTED FROM

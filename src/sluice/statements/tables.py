@@ -11,6 +11,7 @@ from .care import Compact, when
 from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
 from .cursor import Cursor, Name, Span, Unreadable
 from .relations import Relation, relations_in
+from .rows import partition_in
 
 __all__ = ["READERS", "Clone", "Create", "Describe", "Drop", "Like", "Show", "ShowTables", "Statement", "Undrop"]
 
@@ -84,11 +85,15 @@ class Undrop:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW what target: `what` is "columns", "partitions", "properties" or "create"; `key` is that of one property."""
+    """SHOW what target: `what` is "columns", "partitions", "properties" or "create".
+
+    `key` is that of one property; `partition` has the values that the partitions to show have, at their places.
+    """
 
     target: Name
     what: str
     key: str | None = None
+    partition: tuple[tuple[str, Span | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +270,11 @@ def show(here: Cursor) -> Show | ShowTables | None:
     if here.take("COLUMNS"):
         if here.take_one("IN", "FROM") is None:
             raise here.unreadable("expected IN")
-        return Show(here.name(), "columns")
+        table = here.name()
+        space = here.name() if here.take_one("IN", "FROM") is not None else None
+        return Show(table if space is None else Name((*space.parts, *table.parts), table.start, space.end), "columns")
     if here.take("PARTITIONS"):
-        return Show(here.name(), "partitions")
+        return Show(here.name(), "partitions", partition=partition_in(here) if here.take("PARTITION") else ())
     if here.take("TBLPROPERTIES"):
         target = here.name()
         if not here.sees("("):

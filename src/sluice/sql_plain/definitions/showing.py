@@ -14,6 +14,7 @@ from ...storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, 
 from ...tables.client.property_rules import check_asked
 from ...tables.read.history import commit_infos
 from ...tables.table import Table
+from ..partitions import partition_of
 from ..place import Place, catalog_of, opened, title
 from ..reports import Answer, detail, history
 from ..request import Request
@@ -30,15 +31,15 @@ def show(asked: Request, statement: Show, place: Place) -> Answer:
         case "columns":
             return Answer("col_name string", tuple((each,) for each in table.struct.names))
         case "partitions":
-            return _partitions(table)
+            return _partitions(asked, statement, table)
         case "properties":
             return _shown_properties(table, statement.key)
     text = _create_text(asked, title(statement.target) if place.name else f"sluice.`{table.location}`", table, place)
     return Answer("createtab_stmt string", ((text,),))
 
 
-def _partitions(table: Table) -> Answer:
-    """One row for each partition that has files, a column for each partition column; from the log alone."""
+def _partitions(asked: Request, statement: Show, table: Table) -> Answer:
+    """One row for each partition that has files, or those with the values given, a column for each partition column; from the log alone."""
     names = table.partition_columns
     if not names:
         raise InvalidRequest(f"{table.location} has no partitions", condition="INVALID_PARTITION_OPERATION.PARTITION_SCHEMA_IS_EMPTY")
@@ -46,7 +47,9 @@ def _partitions(table: Table) -> Answer:
     texts = partition_texts(table.snapshot().raw.files.column("partition_values"), names)
     kinds = [each.type for each in fields if isinstance(each.type, PrimitiveType)]
     values = [decode_column(each, kind).to_pylist() for each, kind in zip(texts, kinds, strict=True)]
-    found = sorted(set(zip(*values, strict=True)), key=lambda row: [(value is not None, value) for value in row])
+    fixed = partition_of(asked, statement.partition, table.struct, names)
+    wanted = {row for row in zip(*values, strict=True) if all(row[names.index(name)] == value for name, value in fixed.items())}
+    found = sorted(wanted, key=lambda row: [(value is not None, value) for value in row])
     return Answer(", ".join(f"{quoted_name(each.name)} {type_sql(each.type)}" for each in fields), tuple(found))
 
 

@@ -16,6 +16,7 @@ from ...storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_
 from ...tables.manage.columns import ColumnChange, NewColumn
 from ...tables.table import Table
 from ..place import Place, catalog_of, opened
+from ..refusals import of_alter
 from ..reports import NOTHING, Answer
 from ..request import Request
 from .columns import field_of, struct_of
@@ -124,7 +125,7 @@ def alter(asked: Request, statement: Alter, place: Place) -> Answer:
             raise asked.refused(name, "a table without a name cannot be renamed: sluice.Catalog.register gives it one")
         catalog_of(asked).rename(name.quoted, _in_same_namespace(name, statement.new_name).quoted)
     else:
-        raise asked.unsupported(name, _other(statement), statement.other or statement.action)
+        raise asked.unsupported(name, of_alter(statement.other), statement.other or statement.action)
     return NOTHING
 
 
@@ -211,14 +212,3 @@ def create_like(asked: Request, statement: Like, source: Place) -> Answer:
 
 
 _FEATURES: Final = {"IDENTITY": "identityColumns", "RENAME": "columnMapping"}
-
-
-def _other(statement: Alter) -> str:
-    """Why something cannot be altered."""
-    if statement.other in ("RENAME COLUMN", "DROP COLUMN", "DROP COLUMNS", "REPLACE COLUMNS"):
-        return (
-            f"{statement.other} needs column mapping, which sluice does not have; write the table anew with CREATE OR REPLACE ... AS SELECT"
-        )
-    if statement.other == "CLUSTER BY AUTO":
-        return "sluice does not choose the columns by itself: name them, CLUSTER BY (a, b)"
-    return f"sluice has no ALTER TABLE ... {statement.other}"
