@@ -71,8 +71,33 @@ _STEPS: Final = (
     _Step("ALTER TABLE SHOP.orders ADD COLUMN shop STRING COMMENT 'where it was bought' AFTER day", "Afternoon: a new column."),
     _Step("INSERT INTO SHOP.orders (id, customer, day, shop, amount) VALUES (7, 10, DATE'2026-03-03', 'web', 3)"),
     _Step("SELECT id, shop, _change_type FROM table_changes('SHOP.orders', 6)", "What changed since then.", ((7, "web", "insert"),)),
+    _Step(
+        "CREATE TABLE SHOP.refunds (id BIGINT, amount DECIMAL(10, 2)) USING sluice",
+        "An order is sent back: it goes, and its refund comes, in one commit.",
+    ),
+    _Step(
+        "BEGIN ATOMIC\n  INSERT INTO SHOP.refunds SELECT id, amount FROM SHOP.orders WHERE id = 2;\n"
+        "  DELETE FROM SHOP.orders WHERE id IN (SELECT id FROM SHOP.refunds);\nEND"
+    ),
+    _Step("SELECT (SELECT count(*) FROM SHOP.orders) AS orders, (SELECT sum(amount) FROM SHOP.refunds) AS refunded", rows=((5, "5.50"),)),
+    _Step(
+        "BEGIN ATOMIC\n  INSERT INTO SHOP.refunds VALUES (3, 12);\n  UPDATE SHOP.orders SET amount = amount - 12 WHERE id = 3;\nEND",
+        "A block with a wrong statement changes nothing, in no table.",
+        refused="ConstraintViolated",
+    ),
+    _Step("SELECT count(*) AS refunds FROM SHOP.refunds", rows=((1,),)),
+    _Step(
+        "EXPLAIN CONFLICT DELETE FROM SHOP.orders WHERE day = DATE'2026-03-01'\n"
+        "WITH INSERT INTO SHOP.orders VALUES (8, 10, DATE'2026-03-01', 'web', 1) AT LEVEL SERIALIZABLE",
+        "Would two jobs of the night be in each other's way? Neither of them runs.",
+    ),
+    _Step(
+        "LOCK TABLE SHOP.orders WHERE day = DATE'2026-03-01'", "The books of a day are closed, and nobody else may write them meanwhile."
+    ),
+    _Step("UPDATE SHOP.orders SET shop = 'counter' WHERE day = DATE'2026-03-01'", rows=((1,),)),
+    _Step("UNLOCK"),
     _Step("CREATE TABLE SHOP.days USING sluice AS SELECT day, sum(amount) AS amount FROM SHOP.orders GROUP BY day", "Evening: a summary."),
-    _Step("SELECT * FROM SHOP.days ORDER BY day", rows=(("2026-03-01", "25.50"), ("2026-03-02", "217.25"), ("2026-03-03", "3.00"))),
+    _Step("SELECT * FROM SHOP.days ORDER BY day", rows=(("2026-03-01", "20.00"), ("2026-03-02", "217.25"), ("2026-03-03", "3.00"))),
     _Step("OPTIMIZE SHOP.orders", "Night: files are merged."),
     _Step("SHOW PARTITIONS SHOP.orders", rows=(("2026-03-01",), ("2026-03-02",), ("2026-03-03",))),
     _Step("DROP TABLE SHOP.days", "A table is dropped, and comes back."),
@@ -90,7 +115,7 @@ def run_sql_demo(options: DemoOptions, console: Console) -> bool:
     with workspace(options) as place:
         wrong = _run(place, console)
     seconds = time.monotonic() - began
-    told = f"demo: FAILED: {wrong}" if wrong else f"demo: ok: every answer was right, {seconds:.0f} s"
+    told = f"demo: FAILED: {wrong}" if wrong else f"demo: ok: every answer was right, {seconds:.0f} s; sluice sql is the shell for your own"
     console.print(told, markup=False, highlight=False, soft_wrap=True)
     return not wrong
 
@@ -102,6 +127,7 @@ def _run(place: Workspace, console: Console) -> str:
     for name, text in (("orders-1.csv", _MORNING), ("orders-2.csv", _NOON), ("customers.json", _CUSTOMERS)):
         (files / name).write_text(text)
     catalog = Catalog(place.coordinator)
+    console.print("A day of a shop's warehouse in SQL alone, without Spark: each answer is compared with the right one.", highlight=False)
     engines = Engines(LOCAL, coordinator=place.coordinator, storage_options=place.storage_options)
     try:
         return next((wrong for each in _STEPS if (wrong := _carried_out(engines, each, console, shop, files))), "")
@@ -113,7 +139,8 @@ def _carried_out(engines: Engines, step: _Step, console: Console, shop: str, fil
     text = step.text.replace("SHOP", shop).replace("DELIVERED", str(files))
     if step.why:
         console.print(f"\n{step.why}", style="bold", markup=False, highlight=False)
-    console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
+    indented = text.replace("\n", "\n  ")
+    console.print(f"  {indented}", markup=False, highlight=False, soft_wrap=True)
     first = text.split("\n")[0]
     try:
         rows = engines.run(text).rows

@@ -63,8 +63,9 @@ class Asked(Request):
 
     def require_readable(self) -> None:
         """Raise Spark's ParseException if it cannot read the text as it was typed."""
-        if hasattr(self.spark, "_jsparkSession"):
-            self.spark._jsparkSession.sessionState().sqlParser().parsePlan(self.text)
+        classic: Any = getattr(self.spark, "_jsparkSession", None)
+        if classic is not None:
+            classic.sessionState().sqlParser().parsePlan(self.text)
 
     def spark_sql(self, text: str, args: Any = None) -> DataFrame:
         """PySpark's own `spark.sql`."""
