@@ -27,6 +27,13 @@ def test_statements_are_typed_in_several_lines_and_remembered(completing: Comple
     assert "+SELECT 1," in (tmp_path / "home" / "sql_history").read_text()
 
 
+def test_a_home_that_cannot_be_written_remembers_nothing(completing: Completing, tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("SELECT 1;\rquit\r")
+        assert list(typed(completing)) == ["SELECT 1;"]
+
+
 def test_the_end_of_the_input_ends_the_shell(completing: Completing) -> None:
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("SELECT 1\x03SELECT 2;\r\x04")  # Ctrl-C forgets what was begun

@@ -116,6 +116,13 @@ def test_words_are_completed(coordinator: str) -> None:
     assert completing.candidates("SELECT o.c FROM sales.orders o", "o.c") == ["o.customer"]
     assert completing.candidates("UPDATE sales.orders SET cu", "cu") == ["customer"]
     assert completing.candidates("SEL", "SEL") == ["SELECT"]
+    assert [completing.candidates(each, each) for each in ("UNL", "COMPA", "EXPL", "TRANSA", "CASC")] == [
+        ["UNLOCK"],
+        ["COMPACT"],
+        ["EXPLAIN"],
+        ["TRANSACTIONS"],
+        ["CASCADE"],
+    ]
     assert completing.candidates("sel", "sel") == ["select"]
     assert completing.candidates("SELECT ", "") == []
     catalog.create("sales.offers", schema)

@@ -29,6 +29,10 @@ STATEMENTS = (
     "ALTER TABLE sales.t ALTER COLUMN name COMMENT 'x'",
     "VACUUM sales.t RETAIN 200 HOURS DRY RUN",
     "FSCK REPAIR TABLE sales.t DRY RUN",
+    "COMPACT TABLE sales.t MINOR",
+    "BEGIN ATOMIC INSERT INTO sales.t VALUES (1, 'x'); DELETE FROM sales.t WHERE id = 1; END",
+    "EXPLAIN CONFLICT DELETE FROM sales.t WHERE id = 1 WITH UPDATE sales.t SET name = 'x' AT LEVEL SNAPSHOT",
+    "MERGE INTO sales.t t USING (SELECT 1 AS id, 'm' AS name) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *",
 )
 SYMBOLS = words_in("( ) [ ] , . ; * = ? : @ ' \" ` -- /* */ X'0G' 1e999 {{ $1 FROM")
 WORDS = sorted({word for text in STATEMENTS for word in text.split()} | SYMBOLS)

@@ -45,17 +45,22 @@ def _ends(text: str) -> bool:
     return is_complete(text) or text.strip().lower() in _WORDS_THAT_END
 
 
-def _history() -> Path:
-    """The file with the history of statements, below SLUICE_HOME."""
+def _history() -> Path | None:
+    """The file with the history of statements, below SLUICE_HOME; None where none can be written."""
     home = Path(os.environ.get("SLUICE_HOME") or "~/.sluice").expanduser()
-    home.mkdir(parents=True, exist_ok=True)
-    return home / "sql_history"
+    path = home / "sql_history"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            return path
+    except OSError:
+        return None
 
 
 def _with_toolkit(completing: Completing) -> Callable[[], str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer, Completion
-    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings
 
     class _Completer(Completer):
@@ -74,8 +79,9 @@ def _with_toolkit(completing: Completing) -> Callable[[], str]:
         else:
             buffer.insert_text("\n")
 
+    path = _history()
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(_history())),
+        history=InMemoryHistory() if path is None else FileHistory(str(path)),
         completer=_Completer(),
         complete_while_typing=False,
         key_bindings=keys,
