@@ -100,6 +100,24 @@ def test_texts_of_limited_length(warehouse: Warehouse) -> None:
     assert len(warehouse.rows("SELECT * FROM sales.l")) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE TABLE sales.u (a INT, CHECK (b > 1)) USING sluice", "column 37: column 'b' is not in the table; its columns are a"),
+        ("CREATE TABLE sales.u (amount INT CHECK (amunt > 1)) USING sluice", "column 41: .* did you mean amount"),
+        ("CREATE TABLE sales.u (a INTT) USING sluice", "column 25: 'INTT' is not a type of Spark SQL"),
+        ("ALTER TABLE sales.t ADD CONSTRAINT c CHECK (nam > 'a')", "column 45: column 'nam' is not in the table; did you mean name"),
+        ("ALTER TABLE sales.t ALTER COLUMN nam COMMENT 'x'", "column 34: column 'nam' is not in the table; did you mean name"),
+    ],
+)
+def test_wrong_definitions_show_the_place(warehouse: Warehouse, text: str, message: str) -> None:
+    warehouse.sql("CREATE TABLE sales.t (id INT, name STRING) USING sluice")
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        warehouse.sql(text)
+    assert [each.full_name for each in warehouse.catalog.tables("sales")] == ["sales.t"]
+    assert warehouse.catalog.open("sales.t").version == 0
+
+
 def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
     warehouse.sql(
         "CREATE TABLE sales.t (id INT, p STRING) USING sluice PARTITIONED BY (p) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",

@@ -13,7 +13,7 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError, UnsupportedError
 
-from ..statements.cursor import Cursor, Span, words_in
+from ..statements.cursor import Span
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_meaning
@@ -31,8 +31,6 @@ _ALONE: Final = {
     "lock_configuration": "true",
 }
 """Neither files, nor the network, nor variables of this process can be read by a query."""
-_BEFORE_LIST: Final = words_in("( [ , SELECT")
-_AFTER_LIST: Final = (*((word,) for word in words_in(") ] ; FROM WHERE HAVING UNION INTERSECT EXCEPT")), ("GROUP", "BY"), ("ORDER", "BY"))
 _LACKS: Final = ("CatalogException", "NotImplementedException", "InternalException")
 _CLASS: Final = re.compile(r"Required keyword: '\w+' missing for <class .*>")
 _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a column named "([^"]+)"')
@@ -68,7 +66,6 @@ def tree_of(text: str) -> exp.Expr | None:
 
 def parsed(asked: Asking, at: Span, text: str) -> exp.Query:
     """The query. Raises UnsupportedFeature for what is no query, or has a function that DuckDB may compute otherwise."""
-    _require_something_after_commas(asked, at)
     try:
         tree = tree_of(text)
     except (ParseError, TokenError) as error:
@@ -82,16 +79,6 @@ def parsed(asked: Asking, at: Span, text: str) -> exp.Query:
         name = (names[0] if place is at else place.of(asked.text)).lower()
         raise asked.needs_spark(place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
-
-
-def _require_something_after_commas(asked: Asking, at: Span) -> None:
-    """Raise InvalidRequest for a comma that nothing follows, or nothing precedes: sqlglot passes over it, Spark does not."""
-    tokens = [each for each in tokens_of(asked.text) or () if at.start <= each.start and each.end <= at.end]
-    for number, token in enumerate(tokens):
-        after = Cursor(asked.text, tokens, number + 1)
-        is_last = after.is_done() or any(after.sees(*words) for words in _AFTER_LIST)
-        if token.upper == "," and (is_last or number == 0 or tokens[number - 1].upper in _BEFORE_LIST):
-            raise asked.refused(Span(token.start, token.end), "this comma separates nothing: leave it out, or write what is missing")
 
 
 def run(

@@ -20,7 +20,7 @@ from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
 from ..statements.care import Convert
 from ..statements.compound import Atomic, ExplainConflict
-from ..statements.cursor import Name, Span
+from ..statements.cursor import Cursor, Name, Span, words_in
 from ..statements.loading import Attach
 from ..statements.locks import Lock, ShowState, Unlock
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
@@ -44,6 +44,9 @@ _ON_ROWS: Final[Mapping[type, Callable[[Plain, Any, Place], Answer]]] = {
     Delete: changing.delete,
     Merge: changing.merge,
 }
+_WITH_EXPRESSIONS: Final = (Insert, Update, Delete, Merge, Atomic, ExplainConflict, Create)
+_BEFORE_LIST: Final = words_in("( [ , SELECT")
+_AFTER_LIST: Final = (*((word,) for word in words_in(") ] ; FROM WHERE HAVING UNION INTERSECT EXCEPT")), ("GROUP", "BY"), ("ORDER", "BY"))
 _QUERIES: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 _OF_TRANSACTIONS: Final = frozenset(
     {("BEGIN",), ("BEGIN", ";"), *(("BEGIN", word) for word in ("TRANSACTION", "TRAN", "WORK")), ("START", "TRANSACTION")}
@@ -67,8 +70,20 @@ def run(
     """
     asked = Plain(text, args, coordinator, storage_options, max_bytes)
     statement = read(text)
+    _require_something_at_commas(asked, statement)
     with nullcontext() if locks is None or isinstance(statement, Unlock) else locks.bound():
         return _carried_out(asked, statement, locks)
+
+
+def _require_something_at_commas(asked: Plain, statement: Statement) -> None:
+    """Raise InvalidRequest for a comma that nothing follows, or nothing precedes: sqlglot passes over it, Spark does not."""
+    is_query = isinstance(statement, Other) and statement.words[:1] and statement.words[0] in _QUERIES
+    tokens = (tokens_of(asked.text) or ()) if is_query or isinstance(statement, _WITH_EXPRESSIONS) else ()
+    for number, token in enumerate(tokens):
+        after = Cursor(asked.text, tokens, number + 1)
+        is_last = after.is_done() or any(after.sees(*words) for words in _AFTER_LIST)
+        if token.upper == "," and (is_last or number == 0 or tokens[number - 1].upper in _BEFORE_LIST):
+            raise asked.refused(Span(token.start, token.end), "this comma separates nothing: leave it out, or write what is missing")
 
 
 def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.Table:

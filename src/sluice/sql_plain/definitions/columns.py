@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...statements.columns import Column
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ...storage.schema.datatypes import StructField, StructType
 from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
@@ -43,7 +43,10 @@ def field_of(asked: Request, column: Column) -> StructField:
     if limited is None and _LIMITED.search(written):
         said = "sluice keeps the length of a whole column, and pads no text: write VARCHAR(n), or STRING inside of others"
         raise asked.unsupported(column.type, said, "CHAR(n), and VARCHAR(n) in structs, arrays and maps")
-    kind = parse_sql_type(written)
+    try:
+        kind = parse_sql_type(written)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(asked.shown(column.type, error.message), **error.details) from error
     metadata = {} if column.comment is None else {"comment": column.comment}
     if limited is not None:
         metadata[LENGTH_KEY] = f"varchar({limited[1]})"

@@ -8,13 +8,15 @@ from typing import Final
 from ...statements.altering import Alter, ColumnAction
 from ...statements.cursor import Name, Span
 from ...statements.tables import Create, Drop, Like, Undrop
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import DEFAULT_KEY
 from ...storage.schema.datatypes import StructType
 from ...storage.schema.evolution import field_at
 from ...storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
 from ...tables.manage.columns import ColumnChange, NewColumn
 from ...tables.table import Table
+from ..naming import unknown_column
 from ..place import Place, catalog_of, opened
 from ..refusals import of_alter
 from ..reports import NOTHING, Answer
@@ -48,9 +50,24 @@ def definition_of(asked: Request, statement: Create) -> Definition:
     if statement.query is None and not schema.fields:
         raise asked.refused(name, "the table has no columns: list them in brackets, or add AS SELECT ...")
     asked.check_columns(schema)
+    if schema.fields:
+        for condition in (
+            *(each.condition for each in statement.checks),
+            *(each for column in statement.columns for each in column.checks),
+        ):
+            _require_columns(asked, condition, schema)
     location = name.path or statement.location
     own = None if name.path else name.quoted
     return Definition(statement.how, own, location, schema, partition_by, properties, statement.comment, statement.cluster_by)
+
+
+def _require_columns(asked: Request, condition: Span, schema: StructType) -> None:
+    """Raise InvalidRequest if a CHECK names a column that the table lacks; its own check says what else is wrong with it."""
+    try:
+        Predicate.parse(asked.expression(condition), schema)
+    except PredicateError as error:
+        if "columns" in error.details:
+            raise unknown_column(asked, condition, str(error.details.get("column")), schema) from error
 
 
 def create(asked: Request, wanted: Definition) -> Answer:
@@ -116,6 +133,7 @@ def alter(asked: Request, statement: Alter, place: Place) -> Answer:
         key = _CONSTRAINT + statement.check.name
         if key.lower() in {each.lower() for each in table.properties}:
             raise asked.refused(name, f"there is a constraint {statement.check.name} already: drop it first")
+        _require_columns(asked, statement.check.condition, table.struct)
         table.set_properties({key: asked.expression(statement.check.condition)})
     elif statement.action == "drop constraint":
         _unset(asked, statement, place, tuple(_CONSTRAINT + each for each in statement.names))
@@ -168,6 +186,8 @@ def _is_there(schema: StructType, path: tuple[str, ...]) -> bool:
 
 def _change(asked: Request, action: ColumnAction, table: Table) -> ColumnChange:
     """A change of a column, if Delta has it and sluice, too."""
+    if table.struct.get(action.path[0]) is None:
+        raise unknown_column(asked, action.at, action.path[0], table.struct)
     if action.other:
         feature = next((feature for words, feature in _FEATURES.items() if words in action.other), action.other)
         raise asked.unsupported(action.at, f"{action.other} needs the table feature {feature}, which sluice does not write yet", feature)
