@@ -106,6 +106,19 @@ def test_subqueries_in_changes(tables: Warehouse) -> None:
     assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10)]
 
 
+def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
+    for name in ('a"b', "c``d", "e'f", "g--h", "i/*j", "select", ":k", "?l"):
+        warehouse.sql(
+            f"CREATE OR REPLACE TABLE sales.n (id INT, `{name}` STRING) USING sluice",
+            f"INSERT INTO sales.n (id, `{name}`) VALUES (1, 'x')",
+            f"UPDATE sales.n SET `{name}` = 'y' WHERE `{name}` = 'x'",
+            f"UPDATE sales.n t SET t.`{name}` = (SELECT max(s.`{name}`) FROM sales.n s) WHERE t.`{name}` IN (SELECT `{name}` FROM sales.n)",
+            f"""MERGE INTO sales.n t USING (SELECT 1 AS id, 'z' AS `{name}`) s ON t.id = s.id AND t.`{name}` = 'y'
+                WHEN MATCHED THEN UPDATE SET `{name}` = s.`{name}` WHEN NOT MATCHED THEN INSERT (id, `{name}`) VALUES (s.id, s.`{name}`)""",
+        )
+        assert warehouse.rows(f"SELECT id, `{name}` FROM sales.n ORDER BY `{name}`") == [(1, "z")]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -38,12 +38,12 @@ def assigned(asked: Plain, assignments: tuple[Assignment, ...], alias: str | Non
     """The values by column, as the schema spells it. Raises InvalidRequest for an unknown column, and for one that gets two values."""
     found: dict[str, Span] = {}
     for each in assignments:
-        text = unqualified(asked, each.column, alias, schema).replace("`", "")
-        column = schema.get(text)
-        if column is None and "." in text:
+        first, *inner = [token.value for token in tokens_of(unqualified(asked, each.column, alias, schema)) or () if token.upper != "."]
+        column = schema.get(first)
+        if inner:
             raise asked.needs_spark(each.column, "a field of a struct gets a value")
         if column is None:
-            raise unknown_column(asked, each.column, text, schema)
+            raise unknown_column(asked, each.column, first, schema)
         if column.name in found:
             raise asked.refused(each.column, f"{column.name} is assigned twice; assign it once")
         found[column.name] = each.value

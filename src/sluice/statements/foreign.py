@@ -7,16 +7,21 @@ from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
 from .cursor import Cursor, Name
+from .relations import Relation, relations_in
 
 __all__ = ["READERS", "Foreign", "Statement"]
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Such a statement about a table; `what` is "REPAIR", "REFRESH", "CACHE", "LOAD" or "EXPLAIN"."""
+    """Such a statement about a table; `what` is "REPAIR", "REFRESH", "CACHE", "LOAD" or "EXPLAIN".
+
+    `relations` are the tables that it reads.
+    """
 
     target: Name
     what: str
+    relations: tuple[Relation, ...] = ()
 
 
 Statement: TypeAlias = Foreign
@@ -61,7 +66,8 @@ def _explain(here: Cursor) -> Foreign | None:
 
 
 def _named(here: Cursor, what: str) -> Foreign:
-    found = Foreign(here.name(), what)
+    target = here.name()
+    found = Foreign(target, what, relations_in(here))
     here.at = here.end
     return found
 
