@@ -88,7 +88,7 @@ def test_a_column_is_required_of_rows_that_are_added_meanwhile(table: sluice.Tab
         ("ADD COLUMN id.x INT", "id is long, which has no fields"),
         ("ADD COLUMN q INT AFTER nothing", "column 'nothing' is not in the table"),
         ("ADD COLUMN `a b` INT", "which Delta does not allow"),
-        ("ALTER COLUMN nothing COMMENT 'x'", "column 'nothing' is not in the table; the columns are id, s, l, m"),
+        ("ALTER COLUMN nothing COMMENT 'x'", "column 'nothing' is not in the table; its columns are id, s, l, m"),
         ("ALTER COLUMN s.a SET NOT NULL", "only columns of the table itself"),
         ("ALTER COLUMN id TYPE INT", "to make it int needs the table feature typeWidening"),
         ("ALTER COLUMN id SET DEFAULT 'x'", "the DEFAULT of column 'id', 'x', cannot be used"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 
 import sluice
 
@@ -149,6 +149,16 @@ def test_care(warehouse: Warehouse, tmp_path: Path) -> None:
         warehouse.sql("OPTIMIZE sales.tt")
     with pytest.raises(sluice.InvalidRequest, match="line 1, column 16: expected RETAIN n HOURS or DRY RUN"):
         warehouse.sql("VACUUM sales.t NOW")
+    for text, message in (
+        ("CACHE TABLE c AS SELECT * FROM sales.t", "a view keeps its text"),
+        ("EXPLAIN DELETE FROM sales.t", "Spark has no plan for a change"),
+        ("REFRESH TABLE sales.t", "reads the latest version by itself"),
+    ):
+        with pytest.raises(sluice.UnsupportedFeature, match=message):
+            warehouse.sql(text)
+    with pytest.raises(ParseException) as unreadable:
+        warehouse.sql("SELECT id, FROM sales.t")
+    assert "__sluice" not in str(unreadable.value)
 
 
 def test_columns_namespaces_and_loading(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_locks() -> None:
     unlock = read("UNLOCK TABLES a, b")
     assert isinstance(unlock, Unlock)
     assert [each.parts for each in unlock.targets] == [("a",), ("b",)]
-    assert read("UNLOCK TABLES;") == Unlock()
+    assert read("UNLOCK TABLES;") == read("unlock") == Unlock()
     assert read("SHOW LOCKS") == ShowState("locks")
     shown = read("SHOW TRANSACTIONS FOR a.b LIMIT 3")
     assert isinstance(shown, ShowState)

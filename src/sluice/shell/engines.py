@@ -127,7 +127,8 @@ class Engines:
         if self._spark_log or SparkContext._gateway is not None:
             return prepared.getOrCreate()
         with held_back() as stderr:  # the first lines of Spark's log say nothing of the statement
-            SparkContext._ensure_initialized(gateway=launch_gateway(told, {"stderr": stderr}))
+            launch: Any = launch_gateway
+            SparkContext._ensure_initialized(gateway=launch(told, {"stderr": stderr}))
             session = prepared.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")
         return session
