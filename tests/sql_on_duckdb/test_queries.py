@@ -178,7 +178,7 @@ def test_changes_between_versions_and_times(orders: Warehouse) -> None:
             orders.rows(text)
 
 
-@pytest.mark.parametrize("text", ["SELECT frobnicate(id) FROM sales.orders", "EXPLAIN SELECT 1", "CACHE TABLE x"])
+@pytest.mark.parametrize("text", ["SELECT frobnicate(id) FROM sales.orders", "EXPLAIN SELECT 1", "SHOW VIEWS"])
 def test_what_needs_spark_says_so(orders: Warehouse, text: str) -> None:
     with pytest.raises(sluice.UnsupportedFeature, match="needs Spark") as refused:
         orders.rows(text)

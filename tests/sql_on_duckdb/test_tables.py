@@ -148,7 +148,6 @@ def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
         ("CACHE LAZY TABLE sales.t", "cache the rows of a query"),
         ("EXPLAIN EXTENDED DELETE FROM sales.t WHERE id = 1", "column 30: this is a table of sluice: Spark has no plan for a change"),
         ("LOAD DATA INPATH '/x' OVERWRITE INTO TABLE sales.t", "COPY INTO t FROM 'path'"),
-        ("ALTER TABLE sales.t DROP IF EXISTS PARTITION (p = 1)", "sluice has no ALTER TABLE ... DROP IF"),
         ("ALTER TABLE sales.t DROP IF EXISTS PARTITION (p = 1)", "TRUNCATE TABLE t PARTITION"),
         ("ALTER TABLE sales.t SET LOCATION 'x'", "a table stays where its log is"),
     ],
