@@ -27,7 +27,7 @@ class Warehouse:
 
     def rows(self, text: str, args: Any = None, max_bytes: int | None = None) -> list[tuple[Any, ...]]:
         found = run(text, args, coordinator=self.coordinator, max_bytes=max_bytes)
-        return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+        return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True), key=repr)  # names may occur twice
 
     def sql(self, *texts: str) -> None:
         for text in texts:

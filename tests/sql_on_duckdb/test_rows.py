@@ -107,7 +107,7 @@ def test_changes_that_need_spark_say_so(orders: Warehouse, text: str, message: s
         ("UPDATE sales.orders SET amount = 1, amount = 2", "assigned twice"),
         ("DELETE FROM sales.orders WHERE amunt < 1", "line 1, column 32: .*'amunt' is unknown"),
         ("UPDATE sales.orders SET amount 1", "line 1, column 32: expected ="),
-        ("UPDATE sales.orders SET amount = greatest(id, ) WHERE id = 1", "column 46: this comma separates nothing"),
+        ("UPDATE sales.orders SET amount = greatest(id, ) WHERE id = 1", "column 45: this comma separates nothing"),
         ("DELETE FROM sales.orders WHERE id IN (1, )", "column 40: this comma separates nothing"),
         ("UPDATE sales.orders SET amount = id / 0", "line 1, column 8: .*divide by zero"),
         ("DELETE FROM sales.orders WHERE id % 0 = 1", "line 1, column 32: .*divide by zero"),
