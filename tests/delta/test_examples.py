@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("drivers", [1, pytest.param(3, marks=pytest.mark.long)])  # each starts a JVM, and so does the optimizer
 def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: int) -> None:
     location, environment = tmp_path / "accounts", {**os.environ, "SLUICE_HOME": str(tmp_path / "home")}
-    sizes = ["--drivers", str(drivers), "--rounds", "2", "--accounts", "60"]
+    sizes = ["--drivers", str(drivers), "--rounds", str(drivers), "--accounts", "60"]
     command = [sys.executable, str(ROOT / "examples/upsert_many_clusters.py"), "--folder", str(location), *sizes]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "every visit is counted once" in done.stdout
     operations = [each.operation for each in sluice.Table.open(location, consistency="published").history(limit=None)]
-    assert operations.count("MERGE") == 2 * drivers
+    assert operations.count("MERGE") == drivers * drivers
 
 
 @pytest.mark.slow

@@ -54,10 +54,10 @@ def test_the_judge_sees_what_no_order_explains(tmp_path: Path, zookeeper_address
 def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str, spark: SparkSession) -> None:
     """They share the tests' own JVM, each with a session of its own."""
     jvm = as_environment(spark.sparkContext._gateway)
-    found = run(tmp_path, zookeeper_address, seed=12, drivers=2, seconds=2400, times=2, jvm=jvm)
+    found = run(tmp_path, zookeeper_address, seed=12, drivers=2, seconds=2400, times=1, jvm=jvm)
     assert not found.violations, "\n".join(found.violations)
-    assert sum(found.ended.values()) == 16
-    assert found.ended["committed"] > 2, found
+    assert sum(found.ended.values()) == 8
+    assert found.ended["committed"] > 1, found
 
 
 @pytest.mark.spark
