@@ -45,16 +45,14 @@ def test_they_read_a_replaced_table(changed: sluice.Table, delta: Delta, duckdb:
     assert of_delta(delta.read(changed.location, versionAsOf=1)) == of_sluice(changed.snapshot(1).to_arrow())
 
 
-def test_they_read_a_shallow_clone(changed: sluice.Table, tmp_path: Path, delta: Delta, duckdb: DuckDB) -> None:
+def test_it_reads_a_shallow_clone(changed: sluice.Table, tmp_path: Path, delta: Delta) -> None:
+    """DuckDB 1.5 does not: it takes the absolute paths of a clone's files for relative ones."""
     cloned = changed.clone(tmp_path / "clone")
     assert of_delta(delta.read(cloned.location)) == of_sluice(changed.snapshot().to_arrow())
     cloned.delete("id % 2 = 0")
     cloned.append(rows(100, 110))
     ours = of_sluice(cloned.refresh().snapshot().to_arrow())
     assert of_delta(delta.read(cloned.location)) == ours
-    if cloned.properties.get("delta.enableDeletionVectors") != "true":
-        # DuckDB 1.5 takes the absolute path of a file with a deletion vector for a relative one
-        assert of_sluice(duckdb.read(cloned.location)) == ours
     assert of_delta(delta.read(changed.location)) == of_sluice(changed.refresh().snapshot().to_arrow())
 
 
