@@ -7,7 +7,9 @@ The tree says what the caller does next; every class can be pickled, and has its
         UnknownScheme, NoSuchBucket, AccessDenied
         NotATable, TableExists, TableNotFound
           TableDropped
-        SchemaMismatch, ConstraintViolated, PredicateError
+        SchemaMismatch
+          NullNotAllowed
+        ConstraintViolated, PredicateError
         UnsupportedFeature
         VersionNotFound
           HistoryGone

@@ -40,7 +40,7 @@ _SENT_ROWS_MAX: Final = 2_000_000
 _LOCAL_BYTES_MAX: Final = 16 * 1024 * 1024
 _LOCAL_ROWS_MAX: Final = 100_000
 # What one task inserts of a source that can be sent to every task: a task costs more than the rows in it.
-_TASK_BYTES: Final = 8 * 1024 * 1024
+_TASK_BYTES: Final = 16 * 1024 * 1024
 # Numbers of rows have the number of their task in the bits above (see `monotonically_increasing_id`).
 _TASK_SHIFT: Final = 33
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
