@@ -244,7 +244,7 @@ class World:
             heapq.heappush(due, (fault.at_s, next(counter), lambda: begin(fault)))
 
         def begin(fault: Fault) -> None:
-            if self._has_begun_to_stream(fault.target):
+            if self._can_be_broken(fault.target):
                 self._begin(fault, due, counter)
             elif fault.at_s + fault.seconds + 1 <= seconds:
                 planned(replace(fault, at_s=fault.at_s + 1))
@@ -271,12 +271,15 @@ class World:
             else:
                 act()
 
-    def _has_begun_to_stream(self, name: str) -> bool:
-        """Whether a Spark application has ended a batch in its present life; before that there is little to break. Others always have."""
+    def _can_be_broken(self, name: str) -> bool:
+        """Whether a Spark application runs that has ended a batch in its present life: before that there is little to break, and one
+        that is broken has a successor already. Others always can.
+        """
         if self.roles.get(name) != "spark":
             return True
-        diary = Path(self.staff.of(name).assignment.diary)
-        return diary.exists() and f'"event": "{BATCH}"' in diary.read_text(encoding="utf-8")
+        person = self.staff.of(name)
+        diary = Path(person.assignment.diary)
+        return not person.killed and not person.paused and diary.exists() and f'"event": "{BATCH}"' in diary.read_text(encoding="utf-8")
 
     def _doing(self, fault: Fault) -> list[tuple[float, Callable[[], None]]]:
         """What a fault does at once, and what after it has lasted."""
