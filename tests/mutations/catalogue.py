@@ -309,6 +309,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "grants-are-written-by-comparison": "of two grants at once, one is forgotten",
         "lost-grant-is-looked-for": "a grant whose reply was lost counts as made",
         "lost-request-is-looked-for": "a request whose reply was lost is filed twice",
+        "a-new-session-requests-under-a-new-name": "a request fails because the nodes of its lost session are still there",
         "shared-stand-together": "an exclusive lease is granted beside a shared one",
         "unlike-conditions-meet-when-in-doubt": "conditions that cannot be told apart count as different partitions",
         "loss-is-told-at-the-end": "a block whose lease was lost ends without an error",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost
+from sluice.coordinator.errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.leases.deadlocks import find_cycle
 from sluice.coordinator.leases.granting import LeaseHome, LeaseRequest, Wanted
@@ -326,6 +326,24 @@ def test_what_a_former_session_asked_for_is_not_taken_for_the_request(world: Wor
     former.create(place.node(LeaseName.prefix(request.guid)), asked.encode(), ephemeral=True, sequential=True)
     request.obtain(Deadline.after(30, SystemClock()))
     assert len(request.nodes) == 1
+    former.expire()
+    client.session.expire()
+
+
+@pytest.mark.notices("a-new-session-requests-under-a-new-name")
+def test_a_lost_session_that_ends_late_is_no_obstacle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client knows first: its next session asks while ZooKeeper still has the nodes of the lost one."""
+    client, former = world.client(), world.coordination.connect()
+    request = LeaseRequest(home(client), [wanted(client, place=Place.of_name(name)) for name in ("one", "two")], ())
+    request.store = former
+
+    def lost(_: object) -> None:
+        raise SessionLost("no server answered for as long as a session lives")
+
+    monkeypatch.setattr(former, "read_many", lost)  # asked after it queued up
+    request.obtain(Deadline.after(30, SystemClock()))
+    assert len(requests(world)) == 5, "those that were granted, and what the lost session left"
+    assert all(client.session.read(path) is not None for path in request.nodes)
     former.expire()
     client.session.expire()
 

@@ -19,7 +19,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from ...storage.dataclass import dataclass
@@ -78,6 +78,7 @@ class LeaseRequest:
         """`holds` are the nodes of the leases that the caller holds already."""
         self.home = home
         self.guid = uuid.uuid4().hex
+        self._guids = {self.guid}
         self.wanted = sorted(wanted)
         self.nodes: dict[str, LeaseNode] = {}
         """The requests by the paths of their nodes."""
@@ -122,6 +123,11 @@ class LeaseRequest:
         _log.info("a waiting request for %s lost its session and queues again", ", ".join(map(str, self._places)))
         self.store = self.home.connect()
         self.nodes, self._seen = {}, {}
+        # ZooKeeper may end the lost session later than its client did: until then the nodes of the old name are there
+        # check: a-new-session-requests-under-a-new-name (uuid.uuid4().hex -> self.guid)
+        self.guid = uuid.uuid4().hex
+        self._guids.add(self.guid)
+        self._wait = self._wait and replace(self._wait, guid=self.guid)
 
     def _file(self) -> None:
         ops: list[Op] = [
@@ -208,7 +214,7 @@ class LeaseRequest:
             mine = [(name, node) for name in children if (node := self.nodes.get(place.node(name))) is not None]
             if len(mine) != sum(w.place == place for w in self.wanted):
                 self._lost(place)
-            before = [name for name in children if name.guid != self.guid and name < max(mine)[0]]
+            before = [name for name in children if name.guid not in self._guids and name < max(mine)[0]]
             # check: nearest-in-the-way-is-waited-for (reversed(before) -> reversed(before[:1]))
             for name in reversed(before):
                 path = place.node(name)
@@ -221,7 +227,7 @@ class LeaseRequest:
     def _children(self, place: Place) -> list[LeaseName]:
         """The requests of a place in order; their contents are read, too."""
         names = sorted(n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None)
-        new = [path for name in names if name.guid != self.guid and (path := place.node(name)) not in self._seen]
+        new = [path for name in names if name.guid not in self._guids and (path := place.node(name)) not in self._seen]
         for path, node in zip(new, self.store.read_many(new), strict=True) if new else ():
             if node is not None:
                 self._seen[path] = LeaseNode.understood(node.data)
