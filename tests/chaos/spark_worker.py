@@ -137,7 +137,7 @@ class SparkWorker:
         return self._spark.readStream.schema(_SCHEMA).json(str(self._folder / "input")).writeStream.foreachBatch(self._take())
 
     def _changes(self) -> DataStreamWriter:
-        reader = self._spark.readStream.format("sluice").options(readChangeFeed="true", startingVersion=0, maxFilesPerTrigger=20)
+        reader = self._spark.readStream.format("sluice").options(readChangeFeed="true", startingVersion=0, maxFilesPerTrigger=100)
         sign = "CASE WHEN _change_type = 'insert' THEN '+' ELSE '-' END"
         notes = reader.load(self._location).selectExpr(f"concat(_commit_version, {sign}, id) AS id", "part", "value")
         writer = notes.coalesce(1).writeStream.format("sluice").option("path", self._worker.to.tables[STREAMED])

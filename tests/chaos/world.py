@@ -272,14 +272,16 @@ class World:
                 act()
 
     def _can_be_broken(self, name: str) -> bool:
-        """Whether a Spark application runs that has ended a batch in its present life: before that there is little to break, and one
-        that is broken has a successor already. Others always can.
+        """Whether a Spark application runs whose stream of changes has ended a batch in its present life: before that there is little to
+        break, one that is always broken before would never get on, and a broken one has a successor already. Others always can.
         """
         if self.roles.get(name) != "spark":
             return True
         person = self.staff.of(name)
         diary = Path(person.assignment.diary)
-        return not person.killed and not person.paused and diary.exists() and f'"event": "{BATCH}"' in diary.read_text(encoding="utf-8")
+        if person.killed or person.paused or not diary.exists():
+            return False
+        return any(f'"event": "{BATCH}"' in line and '"name": "changes"' in line for line in diary.read_text(encoding="utf-8").splitlines())
 
     def _doing(self, fault: Fault) -> list[tuple[float, Callable[[], None]]]:
         """What a fault does at once, and what after it has lasted."""
