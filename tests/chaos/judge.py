@@ -118,11 +118,13 @@ class Judge:
             for table, (version, ordinal) in operation.places.items():
                 found = [(each.version, ordinal if ordinal == UNNAMED else each.ordinal) for each in places.get(table, ())]
                 if (version, ordinal) not in found and not (operation.repeated and found):
-                    self.violations.append(f"lost: {label} was told {table} version {version}.{ordinal}, and is at {found or 'no place'}")
+                    self.violations.append(
+                        f"lost: {label} had the answer {table} version {version}.{ordinal}, and is at {found or 'no place'}"
+                    )
             if not operation.places:
                 missing = [table for table in operation.does if not places.get(table)]
                 if missing:
-                    self.violations.append(f"lost: {label} was told that it is committed, and is not in {missing}")
+                    self.violations.append(f"lost: {label} had the answer 'committed', and is not in {missing}")
         twins = self._by_number.get(operation.number, [operation]) if operation.number is not None else [operation]
         excused = any(each.is_open or each.answer == "committed" for each in twins)
         if operation.answer == "missing" and operation.ended - operation.begun < self.kept_s:
@@ -131,7 +133,7 @@ class Judge:
             self.violations.append(f"broken: {label} ended with {operation.error}")
         elif operation.answer not in ("", "committed", "unknown") and places and not excused:
             at = {table: [each.version for each in transactions] for table, transactions in places.items()}
-            self.violations.append(f"refused and visible: {label} was told {operation.answer} ({operation.error}), and is in {at}")
+            self.violations.append(f"refused and visible: {label} had the answer {operation.answer} ({operation.error}), and is in {at}")
         if places and len(operation.does) > 1 and set(places) != set(operation.does):
             self.violations.append(f"torn: {label} is in {sorted(places)}, and not in {sorted(set(operation.does) - set(places))}")
 

@@ -1,4 +1,4 @@
-"""What a program writes while it starts is told only if that fails; what it writes later goes on."""
+"""The shell shows what a program writes during its start only if the start fails, and always what it writes later."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _BYTES: Final = 1 << 16
 def held_back() -> Iterator[int]:
     """A descriptor, the standard error for a program that the block starts.
 
-    What the program writes while the block runs is told only if the block raises. What it writes later goes on to our standard error.
+    What the program writes while the block runs is shown only if the block raises. What it writes later goes to our standard error.
     """
     reading, writing = os.pipe()
     pipe = _Pipe(reading)
@@ -53,7 +53,7 @@ class _Pipe:
                     return
 
     def release(self, *, telling: bool) -> None:
-        """Hold nothing back from now on; what was held is told, or forgotten."""
+        """Show the text held so far if `telling`, else forget it; later text is shown as it comes."""
         with self._guard:
             while select.select([self._descriptor], [], [], 0)[0] and self._read():
                 pass

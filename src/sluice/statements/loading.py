@@ -16,7 +16,7 @@ __all__ = ["READERS", "Analyze", "Attach", "CopyInto", "Detach", "Reorganise", "
 class CopyInto:
     """COPY INTO target FROM 'path' FILEFORMAT = format [FILES = (...)] [PATTERN = '...'] [FORMAT_OPTIONS (...)] [COPY_OPTIONS (...)].
 
-    `path_at` is the path's place, `columns` that of the list in FROM (SELECT list FROM 'path').
+    `path_at` and `columns` are places in the text: of the path, and of the list in FROM (SELECT list FROM 'path').
     """
 
     target: Name

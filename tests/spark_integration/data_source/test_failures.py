@@ -146,7 +146,7 @@ def test_the_commit_is_killed(place: Place, point: str, survives: bool, routed: 
     assert held(place) == [*before, *range(20, 40), *between]
 
 
-@pytest.mark.long  # its JVM dies, too, as that of a stream's driver does in each run (`streams/test_kills`)
+@pytest.mark.long  # its JVM dies, too; the standard suite kills the JVM of a stream's driver (`streams/test_kills`)
 @pytest.mark.slow
 def test_the_driver_is_killed_while_its_tasks_write(place: Place, tmp_path: Path) -> None:
     place.write(place.spark.range(10))

@@ -24,7 +24,10 @@ UNJUDGEABLE: Final = (
     NotImplementedError,
     RecursionError,
 )
-"""Exceptions that the contents of an intent or a winner may cause; none of them means that a service is away."""
+"""Exceptions that the contents of an intent or a winner may cause; none of them means that a service is away.
+
+pyarrow raises NotImplementedError (as ArrowNotImplementedError) for types that it cannot compare.
+"""
 
 
 @dataclass(frozen=True, slots=True)

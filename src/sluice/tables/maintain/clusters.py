@@ -61,7 +61,7 @@ def plan_clusters(
 def _candidates(files: pa.Table, columns: Sequence[Path], *, full: bool, base: bool) -> pa.Table:
     """The files with their `index` and `size`, as one Arrow table: there may be millions.
 
-    `cluster` is that of a file which these columns clustered, else null. `loose` files are rewritten in any case.
+    `cluster` names the file's cluster, or is null if other columns or none clustered the file. `loose` files are rewritten in any case.
     """
     tags, is_clustered = files["tags"], pc.is_valid(files["clustering_provider"])
     by_columns = pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_COLUMNS_TAG), "first"), columns_tag(columns))

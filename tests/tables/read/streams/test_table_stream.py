@@ -158,7 +158,7 @@ def test_a_checkpoint_is_of_new_rows_or_of_changes(place: Place) -> None:
     for changes in (False, True):
         start = StreamOffset.of_json(opened(place, changes=changes).initial_offset(Start(version=0)).to_json())
         assert opened(place, changes=changes).latest_offset(start, ALL).changes == changes
-        with pytest.raises(InvalidRequest, match=r"which read (changes|new rows) of .* readChangeFeed=(true|false).*new checkpoint"):
+        with pytest.raises(InvalidRequest, match=r"that read (changes|new rows) of .* readChangeFeed=(true|false).*new checkpoint"):
             opened(place, changes=not changes).latest_offset(start, ALL)
         opened(place, changes=not changes).latest_offset(replace(start, changes=None), ALL)  # of a former release
 

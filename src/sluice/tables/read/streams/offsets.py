@@ -83,8 +83,8 @@ def of_another_kind(location: str, *, changes: bool) -> InvalidRequest:
     """The error for the checkpoint of a stream of new rows that is to read `changes`, or the other way round."""
     has, option = ("new rows", "true") if changes else ("changes", "false")
     return InvalidRequest(
-        f"the stream's checkpoint is that of a stream which read {has} of {location}, and the query was made with readChangeFeed={option}: "
-        "make it as it was, or start it with a new checkpoint",
+        f"the checkpoint belongs to a stream that read {has} of {location}, and this query has readChangeFeed={option}: "
+        "use the option as before, or start with a new checkpoint",
         option="readChangeFeed",
     )
 
