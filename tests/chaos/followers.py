@@ -10,7 +10,7 @@ import sluice
 from .meaning import note_of
 from .worker import Worker, answer_of, arrow
 
-__all__ = ["BATCH", "CONSUMED", "FOLLOWS", "SOURCE", "STREAMED", "consume", "consume_the_rest"]
+__all__ = ["BATCH", "CONSUMED", "FOLLOWS", "KEEPS_UP", "SOURCE", "STREAMED", "consume", "consume_the_rest"]
 
 SOURCE: Final = "events"
 CONSUMED: Final = "consumed"
@@ -21,6 +21,9 @@ STREAMED: Final = "streamed"
 
 BATCH: Final = "batch"
 """What the diary of a Spark application calls the end of a batch."""
+
+KEEPS_UP: Final = 200
+"""A stream that lies this many versions behind its table, or fewer, keeps up with it."""
 
 FOLLOWS: Final = {CONSUMED: SOURCE, STREAMED: SOURCE}
 _IDLE_S: Final = 1.0

@@ -27,7 +27,7 @@ from typing import Any
 
 from .meaning import Step
 
-__all__ = ["UNNAMED", "Asked", "Diary", "Held", "History", "Operation", "Read", "read_history"]
+__all__ = ["UNNAMED", "Asked", "Diary", "Held", "History", "Operation", "Read", "lines_of", "read_history"]
 
 
 UNNAMED = -1
@@ -137,12 +137,13 @@ def read_history(folder: Path) -> History:
     """All files of a folder. A line that a killed process did not finish is its last one, and does not count."""
     history = History()
     for path in sorted(folder.glob("*.jsonl")):
-        for line in _lines(path):
+        for line in lines_of(path):
             _take(history, line)
     return history
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of one diary that are whole."""
     *whole, _unfinished = path.read_bytes().split(b"\n")
     return map(json.loads, whole)
 

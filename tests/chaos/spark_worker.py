@@ -114,12 +114,16 @@ class SparkWorker:
             self._worker.diary.note("stream failed", name=name, error=f"{original(error) or error}"[:600])
 
     def _note_batch(self, name: str) -> None:
-        """Write down that a batch ended: whoever breaks this application waits for one, for before it there is nothing to break."""
+        """Write down that a batch ended, and how far behind its table the stream of changes is: chaos breaks those that keep up."""
         query = self._queries.get(name)
         progress = None if query is None else query.lastProgress
-        if progress is not None and self._batches.get(name) != progress["batchId"]:
-            self._batches[name] = progress["batchId"]
-            self._worker.diary.note(BATCH, name=name, number=progress["batchId"])
+        if progress is None or self._batches.get(name) == progress["batchId"]:
+            return
+        self._batches[name] = progress["batchId"]
+        latest = progress["sources"][0]["latestOffset"] if name == "changes" else None
+        known = json.loads(latest) if isinstance(latest, str) else latest or {}
+        behind = known.get("versionsBehind", 0)
+        self._worker.diary.note(BATCH, name=name, number=progress["batchId"], behind=behind)
 
     def _stream(self, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:
         """See a query running; it ends when a batch fails, and goes on where it was."""
@@ -137,7 +141,7 @@ class SparkWorker:
         return self._spark.readStream.schema(_SCHEMA).json(str(self._folder / "input")).writeStream.foreachBatch(self._take())
 
     def _changes(self) -> DataStreamWriter:
-        reader = self._spark.readStream.format("sluice").options(readChangeFeed="true", startingVersion=0, maxFilesPerTrigger=100)
+        reader = self._spark.readStream.format("sluice").options(readChangeFeed="true", startingVersion=0)
         sign = "CASE WHEN _change_type = 'insert' THEN '+' ELSE '-' END"
         notes = reader.load(self._location).selectExpr(f"concat(_commit_version, {sign}, id) AS id", "part", "value")
         writer = notes.coalesce(1).writeStream.format("sluice").option("path", self._worker.to.tables[STREAMED])

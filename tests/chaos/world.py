@@ -22,8 +22,8 @@ from sluice.coordinator.service.connect import release
 from sluice.dev.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 from .ensemble import Ensemble
-from .followers import BATCH, FOLLOWS, SOURCE
-from .history import Diary
+from .followers import BATCH, FOLLOWS, KEEPS_UP, SOURCE
+from .history import Diary, lines_of
 from .jobs import LEDGERS, opening
 from .object_store import BUCKETS
 from .schedule import Fault
@@ -272,8 +272,8 @@ class World:
                 act()
 
     def _can_be_broken(self, name: str) -> bool:
-        """Whether a Spark application runs whose stream of changes has ended a batch in its present life: before that there is little to
-        break, one that is always broken before would never get on, and a broken one has a successor already. Others always can.
+        """Whether a Spark application runs whose stream of changes keeps up with its table. One that is broken before would fall behind the
+        retention of the table, and a broken one has a successor already. Others always can.
         """
         if self.roles.get(name) != "spark":
             return True
@@ -281,7 +281,8 @@ class World:
         diary = Path(person.assignment.diary)
         if person.killed or person.paused or not diary.exists():
             return False
-        return any(f'"event": "{BATCH}"' in line and '"name": "changes"' in line for line in diary.read_text(encoding="utf-8").splitlines())
+        noted = [line["behind"] for line in lines_of(diary) if line["event"] == BATCH and line["name"] == "changes"]
+        return bool(noted) and noted[-1] <= KEEPS_UP
 
     def _doing(self, fault: Fault) -> list[tuple[float, Callable[[], None]]]:
         """What a fault does at once, and what after it has lasted."""
