@@ -199,6 +199,7 @@ def test_a_new_consumer_begins_where_it_says(shop: Shop) -> None:
         ("c", {"max_versions": 0}, "1 or more"),
         ("c", {"max_bytes": 0}, "1 or more"),
         ("c", {"after": 99}, "the latest version is 5"),
+        ("c", {"wait_s": "soon"}, "wait_s is 'soon'"),
     ],
 )
 def test_what_has_no_meaning_is_refused_and_nothing_is_left(shop: Shop, name: str, options: dict[str, Any], words: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 
@@ -364,6 +364,7 @@ BAD: dict[str, Callable[[sluice.Table], object]] = {
     ),
     "nowhere": lambda t: t.lease(where="nowhere = 1"),
     "wait_s is -1": lambda t: t.lease(wait_s=-1),
+    "wait_s is 'soon'": lambda t: t.lease(wait_s=cast("float", "soon")),
     "name='a\\\\nb'": lambda t: t.lease(name="a\nb"),
     "at most 200": lambda t: t.lease(name="a" * 201),
     "give a list": lambda _: sluice.leases([]),

@@ -71,6 +71,7 @@ class Idle:
 
     def __init__(self, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         self.waits: Queue[float | None] = Queue()
+        waits = self.waits
         self.batches: Queue[ChangeBatch | None] = Queue()
         self.error: BaseException | None = None
         arrivals = table.access.ours.arrivals()
@@ -79,8 +80,8 @@ class Idle:
         class Telling:
             set, clear = wake.set, wake.clear
 
-            def wait(_, timeout: float | None = None) -> bool:  # noqa: N805 - the test is `self`
-                self.waits.put(timeout)
+            def wait(self, timeout: float | None = None) -> bool:
+                waits.put(timeout)
                 return wake.wait(timeout)
 
         arrivals._wake = Telling()

@@ -17,7 +17,7 @@ from ..leases.partition_scope import PartitionScope
 from ..leases.reserved_turns import lent_turns
 from ..leases.table_leases import TableLeases, coordinator_key
 from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
-from ..service.clock import Deadline, Timeout
+from ..service.clock import Timeout
 from ..service.connect import connect
 from .table import this_client
 
@@ -94,7 +94,6 @@ def leases(targets: Sequence[Target], *, wait_s: Timeout | None = None) -> Lease
     home = asked[0].home
     if any(each.home.coordinator != home.coordinator for each in asked):
         raise InvalidRequest("leases of several coordinators cannot be taken in one request: take them one after the other")
-    _check_wait(wait_s)
     return acquire(home, list(dict.fromkeys(each.wanted for each in asked)), wait_s)
 
 
@@ -112,11 +111,6 @@ def lent_to_threads() -> Callable[[], None]:
 def _check_mode(mode: object) -> None:
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}", mode=mode)
-
-
-def _check_wait(wait_s: Timeout | None) -> None:
-    if wait_s is not None and not isinstance(wait_s, Deadline) and not wait_s >= 0:
-        raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for no wait, or None for no limit", wait_s=wait_s)
 
 
 def _check_name(name: str | None) -> None:

@@ -213,13 +213,14 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = 
 
     Unless `bound`, only those commits depend on them that name them. Waits for `wait_s` seconds (None: without limit; 0: not at
     all) until others have released theirs. Seconds do not limit the requests themselves, so that a coordinator that answers late
-    still says whether the leases are free; a Deadline ends these, too. Raises LeaseHeld, DeadlockDetected, LeaseLost,
-    CoordinatorUnavailable.
+    still says whether the leases are free; a Deadline ends these, too. Raises InvalidRequest, LeaseHeld, DeadlockDetected,
+    LeaseLost, CoordinatorUnavailable.
     """
+    limit = None if wait_s is None else Deadline.of(wait_s, home.clock, name="wait_s")
     holds = paths_of(held_by_this_thread(home.coordinator))
     with bounding(wait_s, home.clock) if isinstance(wait_s, Deadline) else nullcontext():
         request = LeaseRequest(home, wanted, holds)
-        request.obtain(None if wait_s is None else Deadline.of(wait_s, home.clock))
+        request.obtain(limit)
     lease = Lease(home, request)
     if bound:
         _stack().append(lease)

@@ -107,17 +107,17 @@ class Deadline:
     at_s: float
 
     @staticmethod
-    def after(seconds: float, clock: Clock | None = None) -> Deadline:
-        """A deadline `seconds` from now. Raises InvalidRequest for an invalid time."""
+    def after(seconds: float, clock: Clock | None = None, *, name: str = "timeout_s") -> Deadline:
+        """A deadline `seconds` from now. Raises InvalidRequest for an invalid time, which it calls `name`."""
         if type(seconds) not in (int, float) or not seconds >= 0:
-            raise InvalidRequest(f"timeout_s is {seconds!r}; give seconds, 0 or more, or a sluice.Deadline", timeout_s=seconds)
+            raise InvalidRequest(f"{name} is {seconds!r}; give seconds, 0 or more, or a sluice.Deadline", **{name: seconds})
         clock = clock or SystemClock()
         return Deadline(clock, clock.monotonic_s() + seconds)
 
     @staticmethod
-    def of(limit: Timeout, clock: Clock) -> Deadline:
-        """The given deadline, or one so many seconds from now. Raises InvalidRequest."""
-        return limit if isinstance(limit, Deadline) else Deadline.after(limit, clock)
+    def of(limit: Timeout, clock: Clock, *, name: str = "timeout_s") -> Deadline:
+        """The given deadline, or one so many seconds from now. Raises InvalidRequest for an invalid time, which it calls `name`."""
+        return limit if isinstance(limit, Deadline) else Deadline.after(limit, clock, name=name)
 
     @property
     def left_s(self) -> float:
