@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyarrow.lib import ArrowNotImplementedError
 
 from sluice.coordinator.commit.decision import Decision, Queued, groupable, resolve, window_start
 from sluice.coordinator.limits import Limits
@@ -13,7 +14,7 @@ from sluice.coordinator.rules.footprint import Footprint
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.rules.winner import Member, Winner
 from sluice.storage.actions import Metadata
-from sluice.storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, StorageUnavailable
+from sluice.storage.errors import AccessDenied, CorruptLogFile, InvalidRequest, NoSuchBucket, StorageUnavailable
 from tests.coordinator.world import app_intent, append_intent, intent_of, no_vectors, remove, rewrite_intent
 
 BASE = Head(version=0, slot=0, timestamp_ms=1_000, metadata_version=0)
@@ -133,7 +134,21 @@ def test_who_cannot_read_what_it_takes_decides_nothing(trouble: Exception) -> No
 
 
 @pytest.mark.notices("unjudgeable-is-refused")
-@pytest.mark.parametrize("trouble", [ValueError("?"), LookupError("?"), RecursionError("?"), CorruptLogFile("?")])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        CorruptLogFile("?"),
+        InvalidRequest("?"),
+        ValueError("?"),
+        TypeError("?"),
+        LookupError("?"),
+        AttributeError("?"),
+        ZeroDivisionError("?"),
+        RecursionError("?"),
+        ArrowNotImplementedError("Function 'less' has no kernel matching input types"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
 def test_what_cannot_be_judged_is_refused_and_stops_nobody(trouble: Exception) -> None:
     """Whatever an intent or a winner holds, the queue goes on."""
     with pytest.MonkeyPatch.context() as patch:

@@ -26,7 +26,8 @@ UNJUDGEABLE: Final = (
 )
 """Exceptions that the contents of an intent or a winner may cause; none of them means that a service is away.
 
-pyarrow raises NotImplementedError (as ArrowNotImplementedError) for types that it cannot compare.
+pyarrow raises NotImplementedError (as ArrowNotImplementedError) where it has no kernel for a type. Which kernels it has depends on its
+release.
 """
 
 
