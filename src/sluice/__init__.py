@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from .coordinator.health import Health, health
     from .delta.streaming import Stream, stream
     from .joining import transact, transaction
-    from .spark_integration import configure, read, unroute, use_session
+    from .spark_integration import read, unroute, use_session
+    from .spark_session import configure
     from .sql_on_spark.running import sql
     from .storage.errors import (
         AccessDenied,
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
     from .tables.manage.recovery import RecoveryReport, recover
     from .tables.manage.recovery_of_all import Recovered, recover_all
     from .tables.outcome import outcome
-    from .tables.read.consumers import ConsumerState
+    from .tables.read.consumer_states import ConsumerState
     from .tables.read.details import TableDetail
     from .tables.read.following import ChangeBatch, ChangePlace, Follower
     from .tables.read.history import HistoryEntry
@@ -231,11 +232,12 @@ _HOMES: Final = {
     "tables.manage.analyzing": ("Analysis",),
     "tables.read.table_snapshot": ("TableSnapshot",),
     "tables.write.data_writing": ("WritePlan",),
-    "spark_integration": ("configure", "read", "unroute", "use_session"),
+    "spark_integration": ("read", "unroute", "use_session"),
+    "spark_session": ("configure",),
     "sql_on_spark.running": ("sql",),
 }
 """The modules that define the public names, other than errors."""
-_ON_SPARK: Final = ("delta.streaming", "spark_integration", "sql_on_spark.running")
+_ON_SPARK: Final = ("delta.streaming", "spark_integration", "spark_session", "sql_on_spark.running")
 _ERRORS: Final = ("coordinator.errors", "storage.errors")
 
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .coordinator.facade.table import this_client
 from .coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
 from .storage.errors import InvalidRequest
-from .tables.joint_transaction import JointTransaction
+from .tables.joint_transaction import JointTransaction, Named
 from .tables.table import Table
 from .tables.transact import ATTEMPTS, repeated
 
@@ -118,26 +117,28 @@ def transact(
     return repeated(begin, work, JointTransaction.leases_on_reads, attempts, timeout_s, this_client().application)
 
 
-def _by_spark(spark: Any) -> Callable[[JointTransaction, Table | str | os.PathLike[str]], Any]:
+def _by_spark(spark: Any) -> Callable[[JointTransaction, Named], Any]:
     """What makes a table's part with Spark's operations. Raises InvalidRequest for what is no session."""
     if not hasattr(spark, "createDataFrame"):
         raise InvalidRequest(f"the first argument is of type {type(spark).__name__}; give a Spark session or the coordinator's address")
-    parts = import_module(".delta.joint", __package__)  # there is a session, so Spark is installed
-    return lambda transaction, table: parts.TablePart(spark, transaction, table)
+    from .delta.joint import TablePart  # there is a session, so Spark is installed
+
+    return lambda transaction, table: TablePart(spark, transaction, table)
 
 
 def _text(spark: Any) -> str | None:
     """The text for the history in the settings of a Spark session."""
     if not hasattr(spark, "createDataFrame"):
         return None
-    text: str | None = import_module(".spark_integration.active_session", __package__).user_metadata_of(spark)
-    return text
+    from .spark_integration.active_session import user_metadata_of
+
+    return user_metadata_of(spark)
 
 
 def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
     """The writer of a Spark DataFrame; None, without importing Spark, for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
-    dataframes = import_module(".spark_integration.files.writing", __package__)  # the rows are Spark's, so Spark is installed
-    written: tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] = dataframes.written_by_executors(rows)
-    return written
+    from .spark_integration.files.writing import written_by_executors  # the rows are Spark's, so Spark is installed
+
+    return written_by_executors(rows)

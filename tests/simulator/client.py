@@ -17,8 +17,8 @@ from sluice.tables.write.data_writing import WritePlan
 from .doing import DO
 from .history import Answer, Call, Read, Told
 from .machine import Machine
+from .model_operations import Operation
 from .opening import Address, opened, rebuilt, rows_of
-from .operations import Operation
 from .scheduler import Crashed
 
 __all__ = ["Program", "ask", "collect"]

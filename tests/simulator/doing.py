@@ -18,8 +18,8 @@ from sluice.tables.table import Table
 from sluice.tables.transaction import Transaction
 
 from .history import Call, Read
+from .model_operations import State, Step
 from .opening import SCHEMA, rows_as_arrow, rows_of
-from .operations import State, Step
 
 if TYPE_CHECKING:
     from .client import Program

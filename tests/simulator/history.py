@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .operations import Operation, State
+from .model_operations import Operation, State
 
 __all__ = [
     "LOST",

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from ..raw_vectors import rows_in_vector, vector_key
-from .operations import Row
+from .model_operations import Row
 
 __all__ = ["Log", "Transaction", "Version", "commit_key", "read_log", "version_of"]
 

@@ -25,7 +25,7 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import creation
 
 from .machine import Machine
-from .operations import State
+from .model_operations import State
 
 __all__ = ["SCHEMA", "WIDE_SCHEMA", "Address", "Settings", "create_table", "opened", "rebuilt", "rows_as_arrow", "rows_of"]
 

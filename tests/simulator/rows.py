@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from .evidence import CHANGES_ROWS, Evidence, TableEvidence
 from .history import Call
 from .log import Transaction, Version
-from .operations import Operation, Row, State
+from .model_operations import Operation, Row, State
 
 __all__ = ["judge_rows"]
 

@@ -19,8 +19,8 @@ from .faults import Weather
 from .history import Answer, Call, History, TableHistory
 from .machine import Machine, Surroundings
 from .model import judge
+from .model_operations import Operation, operation
 from .opening import Address, create_table
-from .operations import Operation, operation
 from .recording import NotedCoordination
 from .scheduler import Scheduler, current
 from .settings import Conditions, conditions_of

@@ -7,7 +7,7 @@ import pytest
 from .evidence import Evidence, TableEvidence
 from .history import Call, History, TableHistory
 from .log import Log, Transaction, Version
-from .operations import Condition, Operation, State, Step
+from .model_operations import Condition, Operation, State, Step
 from .rows import judge_rows
 
 _HERE: State = {1: (0, 0, None)}

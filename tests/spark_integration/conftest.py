@@ -39,7 +39,7 @@ def small(builder: SparkSession.Builder) -> SparkSession.Builder:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patched:  # each test has a coordinator of its own: an embedded one would start for nobody
-        patched.setattr("sluice.spark_integration.session.configuration.start_embedded", lambda _: None)
+        patched.setattr("sluice.spark_session.start_embedded", lambda _: None)
         builder = sluice.configure(small(SparkSession.builder).master("local[2,2]"))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

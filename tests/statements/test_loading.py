@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sluice.statements.altering import Alter
-from sluice.statements.care import Compact
 from sluice.statements.cursor import Name, Span
 from sluice.statements.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
+from sluice.statements.maintenance import Compact
 from sluice.statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from sluice.statements.reading import Malformed, read
 from sluice.statements.tables import Like

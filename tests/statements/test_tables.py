@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.statements.altering import Alter
-from sluice.statements.care import Convert, Optimize, Restore, Vacuum
+from sluice.statements.maintenance import Convert, Optimize, Restore, Vacuum
 from sluice.statements.reading import Other, read
 from sluice.statements.tables import Clone, Create, Describe, Drop, Show, ShowTables, Undrop
 

@@ -15,9 +15,9 @@ from ..sql_plain.reports import affected, merged
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
 from .arguments import Assignments, Expression, assignments, expression
+from .committing import Terms
 from .merging import DeltaMergeBuilder, Merge
 from .metrics import frame
-from .operations import Terms
 
 __all__ = ["TablePart"]
 

@@ -12,7 +12,7 @@ from ..spark_integration.spark_errors import as_spark_users_know
 from ..storage.dataclass import dataclass
 from ..tables.write.merging import check_clauses
 from .arguments import Assignments, Expression, assignments, expression
-from .operations import Terms
+from .committing import Terms
 
 __all__ = ["DeltaMergeBuilder", "Merge"]
 

@@ -27,10 +27,10 @@ from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .arguments import Assignments, Expression, assignments, check_clone, expression, require
+from .committing import Terms, committed
 from .creating import DeltaTableBuilder, IdentityGenerator
 from .merging import DeltaMergeBuilder, Merge
 from .metrics import empty, frame
-from .operations import Terms, committed
 from .optimizing import DeltaOptimizeBuilder
 from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
 from .times import milliseconds

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from ..spark_integration import configure
+from ..spark_session import configure
 from .flights import NO_VALUE
 from .job import Job, run
 

@@ -118,7 +118,7 @@ class Engines:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
-        from ..spark_integration import configure
+        from ..spark_session import configure
 
         told = SparkConf().setAppName("sluice sql").setMaster(self._master)
         told.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())

@@ -1,4 +1,4 @@
-"""PySpark integration: the data source `format("sluice")`, reading with Spark's own scan, session settings.
+"""PySpark integration: the data source `format("sluice")`, reading with Spark's own scan, sessions.
 
 Spark runs each phase of a job in its own Python process, and each imports this package: so names are imported on first use.
 """
@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from .active_session import use_session
     from .errors import original
     from .scan.read import read
-    from .session.configuration import configure
     from .session.routing import unroute
 
-__all__ = ["configure", "original", "read", "unroute", "use_session"]
+__all__ = ["original", "read", "unroute", "use_session"]
 
 _HOMES: Final = {
-    "configure": "session.configuration",
     "original": "errors",
     "read": "scan.read",
     "unroute": "session.routing",

@@ -15,9 +15,9 @@ from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known
 from ..sql_plain.place import opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
-from ..statements.care import Optimize
 from ..statements.compound import ExplainConflict
 from ..statements.cursor import Span
+from ..statements.maintenance import Optimize
 from ..statements.relations import Relation
 from ..statements.rows import Insert, Merge, Truncate, Update
 from ..storage.errors import PredicateError, UnsupportedFeature

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..sql_on_duckdb import changing, inserting
-from ..sql_plain import care
+from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
 from ..sql_plain.concurrency.locking import Locks, lock, unlock
 from ..sql_plain.definitions import namespaces, showing, tables
@@ -18,11 +18,11 @@ from ..sql_plain.dispatch import ON_PLACES
 from ..sql_plain.place import Place, known_place, not_found, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
-from ..statements.care import Convert
 from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Cursor, Name, Span, words_in
 from ..statements.loading import Attach
 from ..statements.locks import Lock, ShowState, Unlock
+from ..statements.maintenance import Convert
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.reading import FIRST_WORDS, Malformed, Other, Statement, read
 from ..statements.rows import Delete, Insert, Merge, Update
@@ -109,9 +109,9 @@ def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.
         case Create():
             answer = _created(asked, statement)
         case Clone():
-            answer = care.clone(asked, statement, require_place(asked, statement.source))
+            answer = maintenance.clone(asked, statement, require_place(asked, statement.source))
         case Convert():
-            answer = care.convert(asked, statement)
+            answer = maintenance.convert(asked, statement)
         case Undrop():
             answer = tables.undrop(asked, statement)
         case ShowTables():
@@ -132,7 +132,7 @@ def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.
         case ShowState():
             answer = show_state(asked, statement, table_of)
         case Attach():
-            answer = care.attach(asked, statement)
+            answer = maintenance.attach(asked, statement)
         case Drop() if statement.if_exists and not _is_there(asked, statement):
             return pa.table({})
         case _:

@@ -16,9 +16,9 @@ from ..statements.compound import Atomic, Part
 from ..statements.rows import Insert, Merge, Truncate, Update
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
-from .asked import Asked
 from .queries import Found, found_in, table_of, views_of
 from .rows import change_of, insertion
+from .spark_request import Asked
 
 __all__ = ["atomic"]
 

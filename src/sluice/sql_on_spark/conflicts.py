@@ -18,14 +18,14 @@ from ..sql_plain.concurrency import foreseeing
 from ..sql_plain.concurrency.foreseeing import ANY, ROWS_MAX, Foreseeable, Known
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.place import opened
-from ..statements.care import Optimize
 from ..statements.compound import ExplainConflict
+from ..statements.maintenance import Optimize
 from ..statements.rows import Insert, Merge, Truncate
 from ..storage.schema.schema import StructType
 from ..tables.table import Table
-from .asked import Asked, Edit
 from .queries import found_in, table_of, views_of
 from .rows import called, insertion, source_called, source_rows
+from .spark_request import Asked, Edit
 
 __all__ = ["explain_conflict"]
 

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..delta.metrics import frame
 from ..spark_integration.rows.conditions import predicate_text
-from ..spark_integration.session.ending import when_stopped
+from ..spark_integration.session.stop_hooks import when_stopped
 from ..sql_plain.concurrency import locking
 from ..sql_plain.concurrency.locking import Locks
 from ..statements.cursor import Span
 from ..statements.locks import Lock, Unlock
 from ..tables.table import Table
-from .asked import Asked
 from .queries import table_of
+from .spark_request import Asked
 
 __all__ = ["lock", "under_locks", "unlock"]
 

@@ -12,8 +12,8 @@ from ..sql_plain.definitions import namespaces as plain
 from ..sql_plain.place import title
 from ..statements.cursor import Name
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from .asked import Asked
 from .places import place_of
+from .spark_request import Asked
 
 __all__ = ["carried_out"]
 

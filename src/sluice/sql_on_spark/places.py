@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from ..spark_integration.session.format_and_options import default_format, is_sluice
 from ..sql_plain.place import Place, known_place
 from ..statements.cursor import Name
-from .asked import Asked
+from .spark_request import Asked
 
 __all__ = ["is_spark_table", "place_of"]
 

@@ -21,8 +21,8 @@ from ..statements.relations import AsOf, Between, Changes, Relation
 from ..storage.dataclass import dataclass
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
-from .asked import Asked, Edit
 from .places import is_spark_table, place_of
+from .spark_request import Asked, Edit
 
 __all__ = ["Found", "Moment", "by_spark", "found_in", "require_known", "run", "table_of", "views_of"]
 

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from ..delta.committing import Terms, committed
 from ..delta.metrics import empty, frame
-from ..delta.operations import Terms, committed
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.clauses import Clause
@@ -37,8 +37,8 @@ from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts, check_clauses
-from .asked import Asked, Edit
 from .queries import Found, found_in, views_of
+from .spark_request import Asked, Edit
 
 __all__ = [
     "Change",

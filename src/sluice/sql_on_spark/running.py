@@ -13,27 +13,27 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 from ..delta.metrics import frame
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_on_spark import namespaces, rows, showing, tables
-from ..sql_plain import care
+from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
 from ..sql_plain.definitions import tables as plain
 from ..sql_plain.dispatch import ON_PLACES
 from ..sql_plain.place import Place
-from ..statements.care import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name
 from ..statements.loading import Attach, CopyInto, Detach, Reorganise, Repair
 from ..statements.locks import Lock, ShowState, Unlock
+from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other, Statement, read
 from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
-from .asked import Asked
 from .atomic import atomic
 from .conflicts import explain_conflict
 from .locking import lock, under_locks, unlock
 from .places import place_of
 from .queries import by_spark, found_in, require_known, run, table_of
+from .spark_request import Asked
 
 __all__ = ["by_session", "sql"]
 
@@ -102,9 +102,9 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
                 return _left_to_spark(asked, None, statement.relations)
             return tables.create(asked, statement)
         case Clone():
-            return frame(asked.spark, care.clone(asked, statement, require_known(asked, statement.source)))
+            return frame(asked.spark, maintenance.clone(asked, statement, require_known(asked, statement.source)))
         case Convert():
-            return frame(asked.spark, care.convert(asked, statement))
+            return frame(asked.spark, maintenance.convert(asked, statement))
         case Undrop():
             return frame(asked.spark, plain.undrop(asked, statement))
         case ShowTables():
@@ -114,7 +114,7 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
         case Like():
             return tables.create_like(asked, statement)
         case Attach():
-            return frame(asked.spark, care.attach(asked, statement))
+            return frame(asked.spark, maintenance.attach(asked, statement))
     place = place_of(asked, statement.target)
     if place is None and isinstance(statement, _OURS_ALONE):
         place = require_known(asked, statement.target)

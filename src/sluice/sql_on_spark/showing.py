@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from ..delta.metrics import frame
 from ..sql_plain.definitions.showing import tables_of
 from ..statements.tables import ShowTables
-from .asked import Asked
+from .spark_request import Asked
 
 __all__ = ["show_tables"]
 

@@ -16,9 +16,9 @@ from ..sql_plain.naming import at_one_moment
 from ..sql_plain.place import Place, catalog_of, exists, title
 from ..statements.tables import Create, Like
 from ..storage.errors import TableNotFound
-from .asked import Asked
 from .places import place_of
 from .queries import found_in, views_of
+from .spark_request import Asked
 
 __all__ = ["create", "create_like", "is_created_here"]
 

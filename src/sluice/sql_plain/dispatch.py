@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..statements.altering import Alter
-from ..statements.care import Compact, Optimize, Restore, Vacuum
 from ..statements.foreign import Foreign
 from ..statements.loading import Analyze, CopyInto, Detach, Reorganise, Repair
+from ..statements.maintenance import Compact, Optimize, Restore, Vacuum
 from ..statements.rows import Truncate
 from ..statements.tables import Describe, Drop, Show
-from . import care, loading, partitions, refusals
+from . import loading, maintenance, partitions, refusals
 from .definitions import showing, tables
 from .place import Place
 from .reports import Answer
@@ -20,14 +20,14 @@ from .request import Request
 __all__ = ["ON_PLACES"]
 
 ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
-    Optimize: care.optimize,
-    Compact: care.compact,
-    Vacuum: care.vacuum,
-    Restore: care.restore,
-    Reorganise: care.reorganise,
-    Repair: care.repair,
-    Analyze: care.analyze,
-    Detach: care.detach,
+    Optimize: maintenance.optimize,
+    Compact: maintenance.compact,
+    Vacuum: maintenance.vacuum,
+    Restore: maintenance.restore,
+    Reorganise: maintenance.reorganise,
+    Repair: maintenance.repair,
+    Analyze: maintenance.analyze,
+    Detach: maintenance.detach,
     CopyInto: loading.copy_into,
     Drop: tables.drop,
     Alter: tables.alter,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..storage.dataclass import dataclass
-from .care import Compact, compaction
 from .columns import Check, Column, clustering_in, column_after_name, properties_in, property_key
 from .cursor import Cursor, Name, Span
+from .maintenance import Compact, compaction
 from .rows import partition_in
 
 __all__ = ["AddedColumn", "Alter", "ColumnAction", "alter"]

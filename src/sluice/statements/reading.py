@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from . import care, compound, foreign, loading, locks, namespaces, rows, tables
+from . import compound, foreign, loading, locks, maintenance, namespaces, rows, tables
 from .cursor import Cursor, Name, Span, Unreadable, words_in
 from .relations import Relation, definitions_before, relations_in
 from .tokens import Token, tokens_of
@@ -56,12 +56,12 @@ class Parameter:
     at: Span
 
 
-_Plain: TypeAlias = rows.Statement | care.Statement | tables.Statement | namespaces.Statement | loading.Statement | foreign.Statement
+_Plain: TypeAlias = rows.Statement | maintenance.Statement | tables.Statement | namespaces.Statement | loading.Statement | foreign.Statement
 Statement: TypeAlias = _Plain | locks.Statement | compound.Statement | Other | Malformed
 
 _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
     **rows.READERS,
-    **care.READERS,
+    **maintenance.READERS,
     **tables.READERS,
     **namespaces.READERS,
     **loading.READERS,

@@ -7,9 +7,9 @@ from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
 from .altering import Alter, alter
-from .care import Compact, when
 from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
 from .cursor import Cursor, Name, Span, Unreadable
+from .maintenance import Compact, when
 from .relations import Relation, relations_in
 from .rows import partition_in
 

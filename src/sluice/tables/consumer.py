@@ -15,7 +15,6 @@ of former runs do not count.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,10 +32,10 @@ from .client.access import Access
 from .joint_transaction import CommitInfo, Elsewhere, JointTransaction, Named
 from .read.following import ChangeBatch, ChangePlace, ChangeReader, Selection, latest_of
 from .read.published_versions import published_versions
-from .table import Table
+from .table_writes import TableWrites
 from .write.repeated_writes import done_in_all
 
-__all__ = ["Consumer", "ConsumerTransaction", "outputs_of"]
+__all__ = ["Consumer", "ConsumerTransaction"]
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class Consumer:
         name: str,
         *,
         after: int | None,
-        into: Sequence[Table],
+        into: Sequence[TableWrites],
         selection: Selection,
         wait_s: Timeout | None,
         timeout_s: Timeout | None,
@@ -100,7 +99,7 @@ class Consumer:
         selection.check()
         self.name = name
         self._access, self._after, self._selection, self._wait_s, self._timeout_s = access, after, selection, wait_s, timeout_s
-        self._into = {table.location: table for table in into}
+        self._into = {table.access.address.location: table for table in into}
         if access.address.location in self._into:
             raise InvalidRequest(f"into names {access.address.location} itself: the consumer would consume what it writes")
         require_one_coordinator([access.ours, *(table.access.ours for table in self._into.values())])
@@ -293,7 +292,7 @@ class Consumer:
         assert self._hold.record is not None
         return _application(self._table_id, self.name, self._hold.record.run), _number(batch.end)
 
-    def outputs(self) -> list[Table]:
+    def outputs(self) -> list[TableWrites]:
         """The tables that record the position."""
         return list(self._into.values())
 
@@ -330,7 +329,7 @@ class ConsumerTransaction(JointTransaction):
         options = {name: value for name, value in options.items() if value is not None}
         super().__init__(tables=consumer.outputs(), transaction=consumer.application_for(batch), **options)
 
-    def _begin(self, tables: Sequence[Table]) -> None:
+    def _begin(self, tables: Sequence[TableWrites]) -> None:
         super()._begin(tables)
         assert self._application is not None
         self._consumer.require_left({location: part.basis[0] for location, part in self._parts.items()}, self._application)
@@ -348,11 +347,3 @@ class ConsumerTransaction(JointTransaction):
     def _concluded(self, answer: CommitInfo) -> None:
         super()._concluded(answer)
         self._consumer.committed(self._of, list(self._parts))
-
-
-def outputs_of(access: Access, into: Sequence[Table | str | os.PathLike[str]]) -> list[Table]:
-    """The tables of `into`, those given by location opened with the followed table's coordinator and options."""
-    if isinstance(into, (str, os.PathLike, Table)):
-        raise InvalidRequest(f"into={into!r}: give a list of tables or locations")
-    options: dict[str, Any] = {"coordinator": access.address.coordinator, "storage_options": access.address.storage_options}
-    return [each if isinstance(each, Table) else Table.open(each, **options) for each in into]

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import pyarrow as pa
 
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.facade.leasing import LeaseOn
+from ..coordinator.facade.leasing import LeaseOn, lease_on_table
 from ..coordinator.facade.several import (
     commit_together,
     naming,
@@ -36,8 +36,9 @@ from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise
 from .client.access import Access
-from .read.table_snapshot import TableSnapshot
-from .table import Table
+from .client.address import TableAddress
+from .read.table_snapshot import TableSnapshot, snapshot_of
+from .table_writes import TableWrites
 from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.repeated_writes import done_in_all
@@ -52,15 +53,15 @@ _ACKS: Final = ("published", "ratified")
 
 Result = TypeVar("Result")
 
-Named: TypeAlias = "Table | str | os.PathLike[str]"
-"""A table, or its location."""
+Named: TypeAlias = "TableWrites | str | os.PathLike[str]"
+"""A `sluice.Table`, or its location."""
 
 Elsewhere: TypeAlias = "Callable[[Any], tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None]"
 """For rows that are not Arrow data: their schema, and a function that writes them by a plan; None for unknown rows."""
 
 
 def _location(table: Named) -> str:
-    return table.location if isinstance(table, Table) else normalise(table)
+    return _at(table.access) if isinstance(table, TableWrites) else normalise(table)
 
 
 class CommitInfo(Mapping[str, Commit]):
@@ -116,7 +117,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._elsewhere = elsewhere
         self._user_metadata = user_metadata
         self._beside = beside
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, TableWrites] = {}
         self._parts: dict[str, Transaction] = {}
         self._id = ""
         self._changes: list[tuple[Access, Change]] | None = None
@@ -145,7 +146,10 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """The exclusive leases over what was read so far, or over the `whole` of those tables, to take in one request."""
         read = [(self._tables[location], part.basis) for location, part in self._parts.items() if part.basis[1] is not None]
         covered = [(table, None if whole else touched_by_reads(*basis)) for table, basis in read]
-        return [table.lease_on(where=None if scope is None else scope.sql, name=name) for table, scope in covered]
+        return [
+            lease_on_table(table.access.ours.leases, table.access.current(), "exclusive", None if scope is None else scope.sql, name)
+            for table, scope in covered
+        ]
 
     @property
     def commit_info(self) -> CommitInfo:
@@ -258,16 +262,14 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             self._begin([self._open(table)])
         return self._parts[location]
 
-    def _open(self, table: Named) -> Table:
-        if isinstance(table, Table):
-            if self._coordinator is not None:
-                require_coordinator(table.access.ours, self._coordinator)
-            return table
-        return Table.open(table, coordinator=self._coordinator, storage_options=self._storage_options)
+    def _open(self, table: Named) -> TableWrites:
+        if self._coordinator is not None and isinstance(table, TableWrites):
+            require_coordinator(table.access.ours, self._coordinator)
+        return _opened(table, self._coordinator, self._storage_options)
 
-    def _begin(self, tables: Sequence[Table]) -> None:
+    def _begin(self, tables: Sequence[TableWrites]) -> None:
         """Add tables, as of the moment of the tables that take part already."""
-        fresh = {each.location: each for each in tables}
+        fresh = {_at(each.access): each for each in tables}
         require_one_coordinator([each.access.ours for each in (*self._tables.values(), *fresh.values())])
         first = next(iter(fresh.values())).access.ours
         self._chance = chance = self._chance or first.chance()
@@ -296,7 +298,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         first = next(iter(self._tables.values()), None)
         return bounding(self._limit(timeout_s), SystemClock()) if first is None else first.access.ours.bounding(self._limit(timeout_s))
 
-    def _versions(self, fresh: Mapping[str, Table], deadline: Deadline) -> dict[str, int]:
+    def _versions(self, fresh: Mapping[str, TableWrites], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: its latest at the moment of which the others were read."""
         ours = {location: table.access.ours for location, table in (*self._tables.items(), *fresh.items())}
         latest = dict(zip(ours, versions_together(list(ours.values()), deadline), strict=True))
@@ -402,6 +404,11 @@ def _at(access: Access) -> str:
     return access.address.location
 
 
+def _opened(table: Named, coordinator: str | None, storage_options: Mapping[str, str] | None = None) -> TableWrites:
+    """The table, opened if its location was given."""
+    return table if isinstance(table, TableWrites) else TableWrites(Access.opened(TableAddress.of(table, coordinator, storage_options)))
+
+
 def read_together(
     tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> list[TableSnapshot]:
@@ -410,11 +417,11 @@ def read_together(
     A transaction over several of them is in all of these snapshots or in none. Tables given by location are opened at
     `coordinator`. Raises InvalidRequest for tables of different coordinators.
     """
-    if isinstance(tables, (str, os.PathLike, Table)) or not tables:
+    if isinstance(tables, (str, os.PathLike, TableWrites)) or not tables:
         raise InvalidRequest(f"tables={tables!r}: give a list of at least one table or location")
-    opened = [each if isinstance(each, Table) else Table.open(each, coordinator=coordinator) for each in tables]
-    ours = [table.access.ours for table in opened]
+    accesses = [_opened(each, coordinator).access for each in tables]
+    ours = [access.ours for access in accesses]
     require_one_coordinator(ours)
     with ours[0].bounding(timeout_s) as deadline:
         versions = versions_together(ours, deadline)
-    return [table.snapshot(version) for table, version in zip(opened, versions, strict=True)]
+    return [snapshot_of(access, version, timeout_s=deadline) for access, version in zip(accesses, versions, strict=True)]

@@ -15,6 +15,7 @@ from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
 from ..coordinator.facade.names import TableName, find, home_of
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
+from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
@@ -29,11 +30,11 @@ from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
 from .manage.dropping import DropReport, drop
 from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
-from .read.consumers import ConsumerState, consumers, remove_consumer, reset_consumer
+from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
 from .read.details import TableDetail, detail_of
 from .read.following import CHANGES, ChangePlace, Follower, Selection, follow
 from .read.history import HistoryEntry, history
-from .read.table_snapshot import TableSnapshot
+from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_management import TableManagement
 from .transact import ATTEMPTS, transact
 from .transaction import Transaction
@@ -367,8 +368,7 @@ class Table(TableManagement):
         default the table's own level. Raises VersionNotFound for a version after the latest one, or one that was cleaned up.
         """
         version = asked_version(self._access.store, version, timestamp)
-        pin = None if self._access.reads_only else self._access.ours.pin
-        return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._limit(timeout_s)), pin=pin)
+        return snapshot_of(self._access, version, consistency, timeout_s=self._limit(timeout_s))
 
     def changes(
         self,
@@ -472,10 +472,14 @@ class Table(TableManagement):
         Raises LeaseHeld, which names the instance that runs; HalfCommitted if an output lost its part of the last batch with the
         coordinator's data; HistoryGone, VersionNotFound, InvalidRequest, CoordinatorUnavailable.
         """
-        from .consumer import Consumer, outputs_of  # it needs transactions over several tables, and these this module
+        from .consumer import Consumer  # most programs need neither it nor transactions over several tables
 
         selection = Selection(rows, columns, where, max_versions, max_rows, max_bytes)
-        outputs = outputs_of(self._access, into)
+        if isinstance(into, (str, os.PathLike, Table)):
+            raise InvalidRequest(f"into={into!r}: give a list of tables or locations")
+        of = self._access.address
+        opened = partial(Table.open, coordinator=of.coordinator, storage_options=of.storage_options)
+        outputs = [each if isinstance(each, Table) else opened(each) for each in into]
         return Consumer(self._access, name, after=after, into=outputs, selection=selection, wait_s=wait_s, timeout_s=timeout_s)
 
     def consumers(self, *, timeout_s: Timeout | None = None) -> list[ConsumerState]:

@@ -16,7 +16,7 @@ from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commi
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
 from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import Action, AddFile
-from ..storage.actions.removals import Actions
+from ..storage.actions.file_removals import Actions
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate

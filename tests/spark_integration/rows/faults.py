@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from sluice.coordinator.publication import failure_points
 from sluice.spark_integration.files import spark_writer, task_writer, writing
 from sluice.spark_integration.files.task_writer import FilesSource, FilesWriter
-from sluice.spark_integration.rows import merge, work, writer
+from sluice.spark_integration.rows import change_job, merge, writer
 from sluice.spark_integration.rows.writer import Change, Done
 from sluice.storage.actions import AddFile
 from sluice.tables.write.data_writing import WritePlan
@@ -154,15 +154,15 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         return spark_writer.written_by_spark(rows, plan, label)
 
     return [
-        (work, "Change", FaultyChange),
+        (change_job, "Change", FaultyChange),
         (task_writer, "FilesSource", FaultySource),
-        (work, "changed_by_tasks", gathered),
-        after(work, "changed_here", "inserted"),
+        (change_job, "changed_by_tasks", gathered),
+        after(change_job, "changed_here", "inserted"),
         (writing, "written_by_spark", copied),
         after(spark_writer, "_write", "copies-staged"),
         after(merge, "keep", "source-kept"),
         after(merge, "key_values", "keys-gathered"),
-        after(work.Work, "apply", "applied"),
+        after(change_job.Work, "apply", "applied"),
         *points(lambda name: step(location, name)),
     ]
 

@@ -19,7 +19,7 @@ from sluice.coordinator.facade.values import Change, Reads
 from sluice.spark_integration.scan import deletions
 from sluice.spark_integration.scan.native import Layout, file_key
 from sluice.storage.actions import Action, AddFile
-from sluice.storage.actions.removals import removal
+from sluice.storage.actions.file_removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.schema.partitions import path_to_uri
 from sluice.storage.schema.schema import StructType, from_arrow

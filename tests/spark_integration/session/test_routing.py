@@ -178,7 +178,7 @@ def test_a_session_that_sluice_did_not_make_has_pysparks_own_objects(spark: Spar
 
 
 def test_everything_is_taken_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.spark_integration.session.configuration.start_embedded", lambda _: None)
+    monkeypatch.setattr("sluice.spark_session.start_embedded", lambda _: None)
     spark = place.spark
     assert type(spark) is Session
     assert dataframe.DataFrame.write.fget.__module__.startswith("sluice.")  # type: ignore[attr-defined]
@@ -198,7 +198,7 @@ def test_everything_is_taken_back(place: Place, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_routing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.spark_integration.session.configuration.start_embedded", lambda _: None)
+    monkeypatch.setattr("sluice.spark_session.start_embedded", lambda _: None)
     builder = SparkSession.Builder()
     assert type(sluice.configure(builder, routing=False)) is SparkSession.Builder
     assert ROUTING not in builder._options

@@ -27,7 +27,7 @@ def test_importing_sluice_does_not_import_pyspark() -> None:
 
 
 def test_settings_reach_the_environment_of_the_jvm_to_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sluice.spark_integration.session.configuration.SparkContext._gateway", None)
+    monkeypatch.setattr("sluice.spark_session.SparkContext._gateway", None)
     for name in ("SLUICE_COORDINATOR", "SLUICE_STORAGE_OPTIONS", "SLUICE_APPLICATION", "PYSPARK_PYTHON", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(name, "")  # so that what is set below is undone
@@ -42,7 +42,7 @@ def test_settings_reach_the_environment_of_the_jvm_to_come(monkeypatch: pytest.M
 
 
 def test_settings_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.spark_integration.session.configuration.SparkContext._gateway", None)
+    monkeypatch.setattr("sluice.spark_session.SparkContext._gateway", None)
     with pytest.raises(sluice.UnknownScheme, match="zk://"):
         sluice.configure(SparkSession.Builder(), coordinator="host:2181")
     with pytest.raises(sluice.InvalidRequest, match="endpoint"):
@@ -52,7 +52,7 @@ def test_settings_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.spark
 def test_settings_that_come_too_late_are_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str | None] = []
-    monkeypatch.setattr("sluice.spark_integration.session.configuration.start_embedded", started.append)
+    monkeypatch.setattr("sluice.spark_session.start_embedded", started.append)
     with pytest.raises(sluice.InvalidRequest, match="before the first session"):
         sluice.configure(SparkSession.Builder(), coordinator="zk://another:2181/x")
     assert started == []

@@ -22,8 +22,8 @@ from sluice.storage.actions import (
     Txn,
     encode_all,
 )
+from sluice.storage.actions.file_removals import Removals
 from sluice.storage.actions.filetable import FILES_SCHEMA, LayeredTable, add_rows
-from sluice.storage.actions.removals import Removals
 from sluice.storage.actions.structjson import struct_to_json
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, MissingObject, StorageUnavailable, VersionNotFound
 from sluice.storage.intervals import interval_ms

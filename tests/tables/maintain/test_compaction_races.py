@@ -25,7 +25,7 @@ from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.facade.values import Change, Reads
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
-from sluice.storage.actions.removals import removal
+from sluice.storage.actions.file_removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, read_vector
 from sluice.tables.maintain import compaction
 from sluice.tables.maintain.rewriting import Rewriter

@@ -10,7 +10,7 @@ import orjson
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ...storage.actions.features import deletion_vectors
-from ...storage.actions.removals import besides_removals
+from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.row_tracking import tracks_rows
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.vectors import to_text

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...storage.actions import DomainMetadata, Metadata, Protocol
+from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.metadata_change import describe, describe_protocol
-from ...storage.actions.removals import besides_removals
 from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import put_text
 from ...storage.errors import InvalidRequest

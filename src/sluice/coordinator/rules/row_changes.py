@@ -18,8 +18,8 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile
+from ...storage.actions.file_removals import removal
 from ...storage.actions.lineage import Moved, moved_from, moved_rows, with_base
-from ...storage.actions.removals import removal
 from ...storage.actions.wide_statistics import record_count, wide
 from ...storage.data.vectors import Rows, from_text, plan_vector, to_text
 from ...storage.dataclass import dataclass

@@ -1,4 +1,4 @@
-"""A process that keeps the turn of one Spark write; `turns` starts it and passes the request on its standard input."""
+"""A process that keeps the turn of one Spark write; `write_turn` starts it and passes the request on its standard input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...coordinator.facade.plans import keep_turn, turns_stand
 from ...coordinator.facade.values import Deadline
 from ...storage.errors import SluiceError, Unavailable
 from ...tables.client.access import Access
-from .turns import Asked
+from .write_turn import Asked
 
 __all__: list[str] = []
 

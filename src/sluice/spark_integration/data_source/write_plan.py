@@ -18,8 +18,8 @@ from ...tables.write.write_once import require_same_rows
 from ..errors import in_options
 from ..options import WriteOptions
 from ..schemas import for_new_table, from_spark
-from .turns import turn_after_loss
 from .write_commit import open_table
+from .write_turn import turn_after_loss
 
 __all__ = ["is_repeated", "plan_for", "require_filling"]
 

@@ -27,9 +27,9 @@ from ...tables.write.row_operations import require_no_keys, with_those_made_of
 from ..jvm import named
 from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
 from .attributes import attributes_in
+from .change_job import Located, Work
 from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
 from .session import session_for_changes
-from .work import Located, Work
 from .writer import DELETE, Done, Hidden
 
 __all__ = ["delete_rows", "update_rows"]

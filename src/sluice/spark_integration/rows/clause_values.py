@@ -16,10 +16,10 @@ from ..files.filling import default_value
 from ..jvm import quoted
 from ..schemas import to_spark
 from .assignments import Assigned, Path, assigned_in, defaults_in, new_values, path_of
+from .change_job import Work
 from .clauses import Clause
 from .conditions import expression_in
 from .source import Keys
-from .work import Work
 
 __all__ = ["SourceColumns", "assigned_by", "source_columns"]
 

@@ -18,10 +18,10 @@ from ...tables.write.row_changes import Target
 from ..jvm import named
 from ..schemas import to_spark
 from .assignments import Assigned, new_values
+from .change_job import Located, Work, by_path
 from .clauses import Clause
 from .conditions import as_column
 from .source import Kept, near_keys
-from .work import Located, Work, by_path
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
 __all__ = ["carry_out"]

@@ -27,6 +27,7 @@ from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from .assignments import Assigned, old_values
 from .attributes import attributes_in
+from .change_job import Work
 from .clause_values import assigned_by, source_columns
 from .clauses import Clause
 from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
@@ -34,7 +35,6 @@ from .evolution import evolved
 from .matching import carry_out
 from .session import session_for_changes
 from .source import KeyValues, keep, key_values, of_session, require_no_later_version
-from .work import Work
 
 __all__ = ["merge_rows"]
 

@@ -1,4 +1,4 @@
-"""Sessions made for sluice: their settings, and their `read`, `table`, `write` and `writeTo`.
+"""Sessions made for sluice: their `read`, `table`, `write`, `writeTo` and streams.
 
-It imports every other room. Begin with `configuration`, then `routing`.
+It imports every other room. Begin with `routing`; `sluice.configure` (`spark_session.py` at the root) makes the session.
 """

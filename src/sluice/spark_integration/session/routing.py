@@ -12,8 +12,8 @@ clones for streams, which `sparkSession` makes `Session`s, too; setting it to fa
 from __future__ import annotations
 
 import threading
-from importlib import import_module
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame as AnyDataFrame
 from pyspark.sql import SparkSession
@@ -21,14 +21,14 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-from .ending import end
 from .reader import Reader
+from .stop_hooks import run_stop_hooks
 from .stream_reader import StreamReader
 from .stream_writer import StreamWriter
 from .writer import Writer
 from .writer_v2 import WriterV2
 
-__all__ = ["ROUTING", "Builder", "Session", "is_routed", "unroute"]
+__all__ = ["ROUTING", "Builder", "Session", "is_routed", "send_statements", "unroute"]
 
 ROUTING: Final = "spark.sluice.routing"
 
@@ -38,6 +38,16 @@ _write: Final[Any] = DataFrame.__dict__["write"]
 _write_to: Final[Any] = DataFrame.__dict__["writeTo"]
 _write_stream: Final[Any] = DataFrame.__dict__["writeStream"]
 _spark_session: Final[Any] = DataFrame.__dict__["sparkSession"]
+
+Statements: TypeAlias = Callable[[SparkSession, str, Any, Mapping[str, Any]], AnyDataFrame]
+"""Carries out one statement of a session: its text, the values of its parameters, and the DataFrames that it names in braces."""
+_statements: Statements | None = None
+
+
+def send_statements(to: Statements) -> None:
+    """Let `Session.sql` send its statements there. SQL is a floor above this one, so `sluice.configure` names it."""
+    global _statements  # noqa: PLW0603 - one for all sessions of the process
+    _statements = to
 
 
 def is_routed(spark: SparkSession) -> bool:
@@ -66,13 +76,12 @@ class Session(SparkSession):
         """Like `SparkSession.sql`, also for statements about sluice's tables (`sluice.sql`)."""
         if not is_routed(self):
             return super().sql(sqlQuery, args, **kwargs)
-        # the floor above: it is loaded with the first statement
-        frame: AnyDataFrame = import_module("...sql_on_spark.running", __package__).by_session(self, sqlQuery, args, **kwargs)
-        return frame
+        assert _statements is not None, "`sluice.configure` made this session, and said where statements go"
+        return _statements(self, sqlQuery, args, kwargs)
 
     def stop(self) -> None:
         """Like `SparkSession.stop`; what sluice's statements hold for sessions, such as locks, is let go."""
-        end()
+        run_stop_hooks()
         super().stop()
 
     def newSession(self) -> SparkSession:  # noqa: N802 - PySpark's name

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 from ...coordinator.facade.foreseen import Explanation, Foreseen, ForeseenTable, advice_of
 from ...coordinator.rules.isolation import IsolationLevel
-from ...statements.care import Optimize
 from ...statements.compound import ExplainConflict, Part
 from ...statements.cursor import Name, Span
+from ...statements.maintenance import Optimize
 from ...statements.reading import Malformed
 from ...statements.rows import Delete, Insert, Merge, Truncate, Update
 from ...storage.dataclass import dataclass

@@ -27,9 +27,9 @@ from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile
 from ...storage.actions.clustering import Path, clustering_columns, dotted
 from ...storage.actions.features import check_writable, deletion_vectors
+from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import rows_at
 from ...storage.actions.lineage import Moved
-from ...storage.actions.removals import Actions, Removals
 from ...storage.actions.wide_statistics import record_count
 from ...storage.data.file_writer import FileFormat
 from ...storage.data.row_ids import RowIdColumns

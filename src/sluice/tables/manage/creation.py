@@ -27,7 +27,7 @@ from ...storage.actions.features import (
     new_protocol,
     upgrade_for_attach,
 )
-from ...storage.actions.removals import Actions
+from ...storage.actions.file_removals import Actions
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ...storage.constants import (
     ADDRESS_KEY,

@@ -9,8 +9,8 @@ from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.features import check_writable
+from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of, picked
-from ...storage.actions.removals import Actions, Removals
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import parse_schema
 from ..client.access import Access

@@ -28,8 +28,8 @@ from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
 from ...storage.actions.clustering import clustering_columns, clustering_domain
 from ...storage.actions.features import check_writable, reader_features, with_features, writer_features
+from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of, picked
-from ...storage.actions.removals import Actions, Removals
 from ...storage.actions.uris import object_at
 from ...storage.data.vectors import vector_key
 from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound

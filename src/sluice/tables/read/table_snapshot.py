@@ -15,8 +15,9 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
+from ..client.access import Access
 
-__all__ = ["TableSnapshot"]
+__all__ = ["TableSnapshot", "snapshot_of"]
 
 
 class TableSnapshot:
@@ -108,3 +109,9 @@ class TableSnapshot:
 
     def __repr__(self) -> str:
         return f"TableSnapshot({self.raw!r})"
+
+
+def snapshot_of(access: Access, version: int | None, consistency: str | None = None, *, timeout_s: Timeout) -> TableSnapshot:
+    """A table's snapshot at a version; None for the latest one of a level. One that the coordinator knows can be pinned."""
+    pin = None if access.reads_only else access.ours.pin
+    return TableSnapshot(access.store, access.read(version, consistency, timeout_s=timeout_s), pin=pin)

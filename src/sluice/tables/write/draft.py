@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol
 from ...storage.actions.features import deletion_vectors
+from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
-from ...storage.actions.removals import Actions, Removals, removal
 from ...storage.actions.wide_statistics import record_count, wide
 from ...storage.data.datafiles import write_files
 from ...storage.data.row_ids import RowIdColumns

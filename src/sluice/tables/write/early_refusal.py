@@ -9,7 +9,7 @@ from ...coordinator.rules.footprint import OWN_PARTITIONS
 from ...coordinator.rules.isolation import stricter, table_isolation
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile, Txn
-from ...storage.actions.removals import Actions, Removals
+from ...storage.actions.file_removals import Actions, Removals
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ..client.access import Access

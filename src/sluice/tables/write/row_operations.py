@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from ...coordinator.facade.values import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile
+from ...storage.actions.file_removals import Removals
 from ...storage.actions.filetable import picked
-from ...storage.actions.removals import Removals
 from ...storage.data.assignments import Assignments
 from ...storage.data.filling import renewing
 from ...storage.dataclass import dataclass

@@ -22,8 +22,8 @@ from ..isolation import IsolationLevel
 from ..rebase import Attempt, meet
 from ..refusal import Refusal
 from ..winner import Winner, winner_of
+from .case_footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
 from .cases import Case
-from .footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
 from .lineage import is_z_order, with_lineage
 
 __all__ = ["Explanation", "explain"]

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 import sluice
 from sluice.coordinator.nodes.lease_records import TURN, LeaseNode
 from sluice.coordinator.nodes.lease_records import Place as LeasePlace
-from sluice.spark_integration.data_source.turns import Asked, kept
+from sluice.spark_integration.data_source.write_turn import Asked, kept
 from sluice.spark_integration.errors import original
 
 from ..conftest import Place
@@ -122,18 +122,18 @@ def test_a_keeper_that_outlives_the_plan_is_no_trouble_at_its_end(tmp_path: Path
     program = """
 import os, sys, time
 from pathlib import Path
-from sluice.spark_integration.data_source import turns
+from sluice.spark_integration.data_source import write_turn
 from sluice.tables.client.address import TableAddress
-asked = turns.Asked(TableAddress.of(sys.argv[1], None), None, "after 1 loss", 1, 1, os.getpid())
-turns._KEEPER = "keeps"
-assert turns.kept(asked) == ("a turn",)
+asked = write_turn.Asked(TableAddress.of(sys.argv[1], None), None, "after 1 loss", 1, 1, os.getpid())
+write_turn._KEEPER = "keeps"
+assert write_turn.kept(asked) == ("a turn",)
 deadline = time.monotonic() + 20
 children = Path(f"/proc/self/task/{os.getpid()}/children")
 while children.exists() and children.read_text().split() and time.monotonic() < deadline:
     time.sleep(0.05)
 assert not children.exists() or not children.read_text().split(), "it is a zombie"
 (Path(sys.argv[1]) / "keeps.py").write_text("import sys, time; sys.stdin.read(); print('[]', flush=True); time.sleep(3)")
-turns.kept(asked)
+write_turn.kept(asked)
 """
     paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
     command = [sys.executable, "-B", "-W", "error::ResourceWarning", "-c", program, str(tmp_path)]

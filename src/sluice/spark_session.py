@@ -1,4 +1,4 @@
-"""The settings that Spark needs for `format("sluice")`.
+"""`sluice.configure`: the settings that Spark needs for `format("sluice")`, and sessions whose reads, writes and SQL go to sluice.
 
 Spark runs the phases of a job in Python processes that the JVM starts with the JVM's own environment. So `configure` writes
 environment variables, and must be called before the JVM starts. Under `spark-submit` the JVM is already running: export
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from ...coordinator.facade.administration import Address, start_embedded
-from ...storage.errors import InvalidRequest
-from ...storage.stores.redacting import redact_logs
-from ...storage.stores.s3_options import S3Options
-from ..options import STORAGE_OPTIONS_VARIABLE
-from .routing import Builder
+from .coordinator.facade.administration import Address, start_embedded
+from .spark_integration.options import STORAGE_OPTIONS_VARIABLE
+from .spark_integration.session.routing import Builder, send_statements
+from .storage.errors import InvalidRequest
+from .storage.stores.redacting import redact_logs
+from .storage.stores.s3_options import S3Options
 
 __all__ = ["configure"]
 
@@ -45,10 +45,11 @@ def configure(
 
     `coordinator` and `storage_options` become the defaults of reads and writes, in Spark and in this process; `application`
     is the job's name in the table's history (the script's name by default). An embedded coordinator starts in the
-    background, beside Spark, and runs as long as this program. `routing`: the session of the returned builder sends
-    `format("sluice")` of its `read` and of its DataFrames' `write` to sluice's own code (see `routing`), which knows all save
-    modes and reads with Spark's own scan; `unroute` takes that back. Raises InvalidRequest if the JVM is already running with
-    other settings, which it would keep.
+    background, beside Spark, and runs as long as this program. With `routing` the session of the returned builder sends
+    `format("sluice")` of its `read` and of its DataFrames' `write` to sluice's own code, which knows all save modes and reads
+    with Spark's own scan, and its `sql` to `sluice.sql` (see `spark_integration.session.routing`); `unroute` takes that back.
+    Raises InvalidRequest if the JVM is already running with other settings, which it
+    would keep.
     """
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
     if coordinator is not None:
@@ -67,12 +68,21 @@ def configure(
         builder = builder.config(key, value)
     start_embedded(coordinator)
     redact_logs()  # options of reads and writes may be secrets, and py4j logs them
-    return Builder(builder) if routing else builder
+    if not routing:
+        return builder
+    send_statements(_carried_out)
+    return Builder(builder)
+
+
+def _carried_out(spark: SparkSession, text: str, args: Any, frames: Mapping[str, Any]) -> DataFrame:
+    from .sql_on_spark.running import by_session
+
+    return by_session(spark, text, args, **frames)
 
 
 def _python_path() -> str:
     """PYTHONPATH with sluice's folder, unless every Python finds it anyway."""
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(__file__).resolve().parents[1])
     known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     installed = [str(Path(each).resolve()) for each in (*site.getsitepackages(), site.getusersitepackages())]
     return os.pathsep.join(known if root in installed or root in known else [root, *known])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..statements.care import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.loading import Analyze, Attach, Detach, Reorganise, Repair
+from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.tables import Clone
 from ..storage.errors import TableExists
 from ..tables.table import Table

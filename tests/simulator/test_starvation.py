@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from .history import Answer
+from .model_operations import Operation, Row, State, Step
 from .opening import Settings
-from .operations import Operation, Row, State, Step
 from .run import Plan, Result, World, simulate
 
 ATTEMPTS = 6
