@@ -38,7 +38,7 @@ OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_
 
 STREAMS = {".stream_batches", ".stream_commit", "..stream_options", ".stream_plan", ".stream_reader", ".stream_writer"}
 PHASES = {".changes", "..options", ".reader", ".read_plan", "..schemas", ".writer", ".write_plan", ".write_commit", *STREAMS}
-SQL = {".demo", "..shell", "..sql_on_spark", ".sql_on_spark", ".delta", ".spark_integration"}
+SQL = {".demo", "..shell", "..sql_on_spark", ".sql_on_spark", "..spark_session", ".delta", ".spark_integration"}
 HEAVY = {*SQL, ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: imported late, for processes start faster so."""
 
@@ -147,6 +147,17 @@ def test_no_error_is_swallowed() -> None:
 
 
 FLOORS = tuple(f"src/sluice/{floor}/" for floor in ("storage", "statements", "coordinator", "tables", "spark_integration"))
+
+
+def lacks_directions(path: Path) -> list[str]:
+    """What a room's docstring does not say."""
+    text = ast.get_docstring(tree(path)) or ""
+    return [words for words in ("mports", "egin with") if words not in text]
+
+
+def test_rooms_say_what_they_may_import_and_where_to_begin() -> None:
+    rooms = [path for path in SOURCES if path.name == "__init__.py" and path.parent.parent != ROOT / "src"]
+    assert broken(lacks_directions, rooms) == {}
 
 
 def takes_the_standard_decorator(path: Path) -> bool:

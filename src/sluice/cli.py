@@ -150,7 +150,7 @@ def history(at: At, as_json: bool, limit: int) -> None:
 @on_table
 @click.argument("transaction_id")
 def outcome(at: At, as_json: bool, transaction_id: str) -> None:
-    """Show the outcome of a transaction, whoever ran it; an undecided one is decided now."""
+    """Show the outcome of any client's transaction; an undecided one is decided now."""
     with at.open() as table:
         told = table.outcome(transaction_id)
     facts: dict[str, object] = {"transaction": transaction_id, "state": told.state}
@@ -265,7 +265,7 @@ def demo(*, sql: bool, **options: Any) -> None:
     sixth process that deletes cancelled flights. At the end every surviving flight is there exactly once, or the last
     line begins with "demo: FAILED" and the exit status is 1.
 
-    Without a coordinator it uses an embedded one of its own; the table is removed afterwards, unless it is kept.
+    Without a coordinator it uses its own embedded one; the table is removed afterwards, unless it is kept.
     """
     console = Console(markup=True)
     if not console.is_terminal:

@@ -40,7 +40,7 @@ def consumers() -> None:
     """List the named consumers of a table, or set or remove the position of one.
 
     `sluice consumers LOCATION` lists; `sluice consumers reset LOCATION NAME --to VERSION` and `sluice consumers remove LOCATION
-    NAME` change one that nobody runs.
+    NAME` change one that is not running.
     """
 
 
@@ -87,7 +87,7 @@ def _version(_context: click.Context, _parameter: click.Parameter, given: str) -
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset_command(at: At, as_json: bool, name: str, after: int | None, yes: bool) -> None:
-    """Let the consumer NAME, which nobody may run now, go on after another version.
+    """Let the consumer NAME, which must not be running, go on after another version.
 
     To an earlier version it consumes again what it consumed since; to a later one it passes over what lies between.
     """
@@ -104,7 +104,7 @@ def reset_command(at: At, as_json: bool, name: str, after: int | None, yes: bool
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove_command(at: At, as_json: bool, name: str, yes: bool) -> None:
-    """Remove the position of the consumer NAME, which nobody may run now."""
+    """Remove the position of the consumer NAME, which must not be running."""
     if not yes:
         click.confirm(f"remove the consumer {name} of {at.location}?", abort=True, err=True)
     with at.open() as table:

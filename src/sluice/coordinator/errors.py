@@ -199,7 +199,7 @@ class UnknownFormat(ProtocolMismatch):
 class WrongCoordinator(NotATable):
     """Raised when a table names another coordinator than the one this client uses; nothing was written.
 
-    `owner` is the id of the table's coordinator, `found` that of this one (None if it has coordinated no table yet).
+    `owner` is the id of the table's coordinator, `found` this coordinator's id (None if it has coordinated no table yet).
     """
 
 

@@ -1,1 +1,4 @@
-"""`sluice demo`: six processes work on one table at once, and prove that nothing was lost. See `run.py`."""
+"""`sluice demo`: six processes work on one table at once, and a check afterwards proves that nothing was lost.
+
+Imports the floors below as users' programs do. Begin with `run.py`; `proof.py` has the statements that are checked.
+"""

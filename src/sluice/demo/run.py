@@ -7,7 +7,7 @@
     corrections                    re-reads and overwrites single partitions                          --> finish: cancellations
     cancellations                  deletes cancelled flights
 
-All six write at the same time, each in a process of its own, once all are ready. When no more rows come, the corrections job
+All six write at the same time, each in its own process, once all are ready. When no more rows come, the corrections job
 ends its last round, then the remaining cancelled flights are deleted. Finally two concurrent transactions each delete one
 half of an airline's flights, in the same files; and the table is compared with the CSV file. In addition, seats become
 bookings in transactions over two tables, while a reader counts both; and the seats are counted under a lease while bookings

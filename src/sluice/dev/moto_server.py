@@ -1,4 +1,4 @@
-"""An S3 server for tests, demos and measurements: moto's, in a process of its own, on a free port of the loopback interface.
+"""An S3 server for tests, demos and measurements: moto's, in its own process, on a free port of the loopback interface.
 
 As a program: ``python -m sluice.dev.moto_server --port 5000 --latency-ms 30`` prints one line of JSON when it is ready.
 From Python::

@@ -1,4 +1,4 @@
-"""A standard error for a program whose first words nobody asked for."""
+"""Holds back the standard error of a program that a block starts, such as the first lines of Spark's log."""
 
 from __future__ import annotations
 

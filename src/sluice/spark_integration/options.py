@@ -137,7 +137,7 @@ _CODECS: Final = {
 }
 """Spark's names of codecs, and Arrow's. Parquet's older lz4, which not every reader knows, is never written. Spark cannot write its lzo
 and brotli without other jars."""
-_NUMBERED: Final = "whose batches have numbers of their own"
+_NUMBERED: Final = "whose batches have their own numbers"
 _WHOLE: Final = "which replaces the whole table with outputMode('complete'), and otherwise nothing"
 _NOT_IN_STREAMS: Final = {
     **dict.fromkeys(("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere"), _NUMBERED),

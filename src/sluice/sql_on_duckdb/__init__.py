@@ -1,4 +1,5 @@
-"""SQL without Spark: queries by DuckDB over Arrow tables of one moment, changes of rows by the Python API.
+"""SQL without Spark: DuckDB runs queries over Arrow tables of one moment, and the Python API changes rows.
 
-`running` sends each statement to the module of its family. What needs Spark raises UnsupportedFeature with the feature "Spark".
+What needs Spark raises UnsupportedFeature with the feature "Spark". Imports `sql_plain` and below; only `engine.py` imports
+DuckDB. Begin with `running.py`, which sends each statement to the module of its family.
 """

@@ -1,4 +1,4 @@
-"""What of a condition sluice can evaluate itself: to pass over files, and to say what was read."""
+"""The parts of a condition that sluice evaluates itself, to skip files and for the footprint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each statement goes to what can carry it out without Spark."""
+"""Sends each statement to the function that carries it out without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SQL on Spark: statements about tables of sluice are carried out here, all others by Spark as they were typed.
+"""SQL on Spark: carries out statements about tables of sluice, and hands all others to Spark unchanged.
 
-`running` sends each statement to the module of its family. `statements` (a lower floor) says what a text is.
+Imports `delta`, `spark_integration`, `sql_plain` and below. Begin with `running.py`, which sends each statement to the module
+of its family; `statements` (a lower floor) parses the text.
 """

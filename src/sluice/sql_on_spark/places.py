@@ -1,4 +1,4 @@
-"""Whose a name is: Spark's, the coordinator's, or nobody's."""
+"""Where a name in a statement leads: to a table of sluice, to Spark's catalog, or nowhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DELTA: Final = "DeltaSparkSessionExtension"
 
 
 def place_of(asked: Asked, name: Name) -> Place | None:
-    """Where the table of a name is, if it is one of sluice's; None if the name is Spark's, or nobody's.
+    """Where the table of a name is, if it is one of sluice's; None if the name is Spark's, or unknown.
 
     As for `spark.table`, Spark's own views and tables come first, unless sluice is the session's default format.
     """

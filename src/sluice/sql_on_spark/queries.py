@@ -54,7 +54,7 @@ def run(asked: Asked, statement: Other) -> DataFrame:
 
 
 def by_spark(asked: Asked, found: Sequence[Found], names: Sequence[Name]) -> DataFrame:
-    """What Spark says to the text, with the tables of sluice in it; a table that nobody knows gets the nearest names."""
+    """What Spark says to the text, with the tables of sluice in it; an unknown table gets the most similar names."""
     try:
         with views_of(asked, found, at_one_moment) as edits:
             return asked.by_spark(edits)

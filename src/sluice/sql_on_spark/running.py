@@ -1,4 +1,4 @@
-"""`sluice.sql`, and `spark.sql` in sessions of sluice: each statement goes to the engine that can carry it out."""
+"""`sluice.sql`, and `spark.sql` in sessions of sluice: sends each statement to the engine that carries it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""COPY INTO: files become rows of a table once, whoever loads them and however often.
+"""COPY INTO: files become rows of a table once, however often and by however many clients they are loaded.
 
 Each file that is loaded leaves an application's number (Delta's `txn` action) in the commit that adds its rows, under an id made of
 its location. So rows and record are one commit, and checkpoints keep the record. Of two COPYs that load one file at once the later is

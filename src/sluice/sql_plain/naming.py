@@ -1,4 +1,4 @@
-"""Names in statements: other names in the places of tables, the versions of one moment, and columns that nobody knows."""
+"""Names in statements: other names in the places of tables, the versions of one moment, and unknown columns."""
 
 from __future__ import annotations
 

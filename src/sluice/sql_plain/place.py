@@ -1,4 +1,4 @@
-"""Where a table is, and what is near to a name that nobody knows."""
+"""Where a table is, and names similar to an unknown one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def near(asked: Request, name: Name) -> list[str]:
 
 
 def not_found(asked: Request, name: Name) -> TableNotFound:
-    """The refusal of a name that nobody knows."""
+    """The refusal of an unknown name."""
     similar = near(asked, name)
     hint = f"; did you mean {' or '.join(similar)}?" if similar else "; SHOW TABLES IN a namespace lists what there is"
     return TableNotFound(asked.shown(name, f"there is no table {title(name)}{hint}"), name=title(name))

@@ -18,7 +18,7 @@ _PATHS: Final = ("sluice", "delta")
 
 
 class Unreadable(Exception):
-    """Raised by readers for a text that is no statement of theirs: what was expected, and the place where something else is."""
+    """Raised by readers for a text that is not their statement: what they expected, and the place of what they found."""
 
     def __init__(self, message: str, start: int, end: int) -> None:
         super().__init__(message)
@@ -180,9 +180,9 @@ class Cursor:
         return within
 
     def until(self, stops: Callable[[Cursor], bool], what: str) -> Span:
-        """Go to the first place outside of brackets and CASE ... END where `stops` says so, or to the end; not past nothing.
+        """Go to the first place outside of brackets and CASE ... END where `stops` is true, or to the end.
 
-        Raises Unreadable if that is here, and for brackets that do not match.
+        Raises Unreadable if that is the present place, and for brackets that do not match.
         """
         begin, cases = self.at, 0
         while not self.is_done():

@@ -76,7 +76,7 @@ FIRST_WORDS: Final = words_in(
 ) | {words[0] for words in (*_READERS, *compound.READERS)}
 """The words that statements begin with, Spark's and sluice's."""
 COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
-"""First two words of statements that nobody else has, or the first one."""
+"""First two words, or the first one, of statements that no engine but sluice has."""
 # Words before the name of a table that a statement is about.
 _BEFORE_TARGET: Final = words_in(
     """ALTER ANALYZE COLUMNS COMPACT CONVERT COPY CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FORMATTED FROM

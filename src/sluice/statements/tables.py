@@ -87,7 +87,7 @@ class Undrop:
 class Show:
     """SHOW what target: `what` is "columns", "partitions", "properties" or "create".
 
-    `key` is that of one property; `partition` has the values that the partitions to show have, at their places.
+    `key` names one property; `partition` has the values of the partitions to show, with their places.
     """
 
     target: Name

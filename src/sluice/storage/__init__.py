@@ -7,5 +7,5 @@ Rooms, each of which imports only those after it:
 - `actions` and `expressions`: the actions of the log; conditions and expressions of Spark SQL
 - `schema` and `stores`: the types of Delta and Arrow; objects on disk, in S3 and in memory
 
-`errors.py` has the root of all errors. Imports no other floor.
+`errors.py` has the root of all errors. Imports no other floor. Begin with `log/snapshot.py`, a version of a table.
 """

@@ -199,7 +199,7 @@ class InvariantBroken(SluiceError):
 
 
 class ObjectNotFound(SluiceError):
-    """Raised by an object store when a key does not exist; callers convert it into an error of their own."""
+    """Raised by an object store when a key does not exist; callers convert it into another error."""
 
 
 def invariant(name: str, holds: bool, explain: str = "") -> None:

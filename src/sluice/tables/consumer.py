@@ -186,7 +186,7 @@ class Consumer:
         self._consumed(batch)
 
     def close(self) -> None:
-        """End the iteration, from any thread, and let another instance go on. A batch that is not committed goes to that one."""
+        """End the iteration, from any thread, and let another instance go on. That one gets a batch that is not committed."""
         self._waiting.close()
         self._hold.release()
         if self._pin is not None:
@@ -220,7 +220,7 @@ class Consumer:
         return self._latest > passed
 
     def _take(self, wait_s: Timeout | None) -> None:
-        """Become the consumer, at the position of whoever was it before."""
+        """Become the consumer, at the position that the last instance left."""
         self._hold: Hold = hold(self._access.ours, self.name, wait_s)
         try:
             run, place = self._resume()
@@ -242,7 +242,7 @@ class Consumer:
         if self._wait_s is not None:
             self._take(self._wait_s)
             return
-        with suppress(LeaseHeld, CoordinatorUnavailable):  # whoever called looks whether it was closed, and calls again
+        with suppress(LeaseHeld, CoordinatorUnavailable):  # the caller looks whether it was closed, and calls again
             self._take(Deadline.after(_WAIT_S))
 
     def _resume(self) -> tuple[int, ChangePlace]:

@@ -249,7 +249,7 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
 
 
 def _release_turns(access: Access, plan: WritePlan) -> None:
-    """End the plan's turns. The verdict stands: a failure here only lasts until the turns' time is over."""
+    """End the plan's turns. The verdict is final: if this fails, the turns end when their time is over."""
     if not plan.turns:
         return
     try:

@@ -126,11 +126,11 @@ class Table(TableManagement):
     ) -> Table:
         """Open a table that sluice manages; with `consistency="published"` any Delta table, to read, without a coordinator.
 
-        `consistency` is the level of reads that name none: "latest" (at least every commit that anybody was told of), "serial" (after
-        everything that is queued now) or "session" (at least what was committed through this object). `ack` says when a write
-        returns: "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier). `timeout_s`
-        bounds each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature,
-        ForeignCommit, CoordinatorUnavailable.
+        `consistency` is the level of reads that name none: "latest" (at least every commit that was acknowledged to any client),
+        "serial" (after everything that is queued now) or "session" (at least what was committed through this object). `ack` says when
+        a write returns: "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier).
+        `timeout_s` bounds each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit,
+        CoordinatorUnavailable.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
         return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
@@ -490,13 +490,13 @@ class Table(TableManagement):
     def reset_consumer(self, name: str, after: int | None, *, timeout_s: Timeout | None = None) -> int:
         """Let a consumer go on after another version (-1: before the first; None: the latest), earlier or later; returns that version.
 
-        Nobody may run it: raises LeaseHeld, which names who does. Raises InvalidRequest for an unknown consumer, VersionNotFound.
+        It must not be running: raises LeaseHeld, which names the instance. Raises InvalidRequest for an unknown consumer, VersionNotFound.
         """
         with self._bounding(timeout_s):
             return reset_consumer(self._access, name, after)
 
     def remove_consumer(self, name: str, *, timeout_s: Timeout | None = None) -> None:
-        """Remove a consumer's position. Nobody may run it: raises LeaseHeld. Raises InvalidRequest for an unknown consumer.
+        """Remove a consumer's position. It must not be running: raises LeaseHeld. Raises InvalidRequest for an unknown consumer.
 
         Its outputs still say how far it got: a consumer of the same name with these outputs goes on there.
         """
@@ -514,7 +514,7 @@ class Table(TableManagement):
             return detail_of(self.refresh("latest").snapshot(), self.location)
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
-        """What became of a transaction, whoever ran it. Decides an undecided one."""
+        """What became of any client's transaction. Decides an undecided one."""
         return self._access.ours.outcome(transaction_id, self._limit(timeout_s))
 
     def vacuum(
@@ -526,7 +526,7 @@ class Table(TableManagement):
         include_foreign: bool = False,
         timeout_s: Timeout | None = None,
     ) -> VacuumReport:
-        """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
+        """Delete files that no version within retention and no transaction needs, and the log's expired files.
 
         `retain_hours` says how long replaced files are kept for readers of older versions: by default the table's
         `delta.deletedFileRetentionDuration` (7 days). A shorter time needs `force`. Files of living writers stay however old they

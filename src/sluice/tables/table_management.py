@@ -50,7 +50,7 @@ class TableManagement(TableWrites):
         """Make a table of the Parquet files in a folder, in place: no row is read or written.
 
         `partition_schema` has the columns of the folders (`origin=JFK/month=1/...`), in their order and with their types. The table's
-        schema is that of all files together, and their statistics come from their footers. Files and folders whose names begin with `_`
+        schema has the columns of all files, and their statistics come from their footers. Files and folders whose names begin with `_`
         or `.` are ignored. Nobody must write there meanwhile. Raises TableExists, TableNotFound, and InvalidRequest or SchemaMismatch,
         naming a file that does not fit, before anything is written.
         """

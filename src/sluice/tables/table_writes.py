@@ -188,11 +188,11 @@ class TableWrites:
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in.
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows.
 
         The rows must satisfy `where` (ConstraintViolated). The overwrite replaces what `read_version` holds (None: the latest version).
         Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
-        raises ConcurrentModification. `transaction` and `key` are those of `append`, here and in the methods below.
+        raises ConcurrentModification. `transaction` and `key` mean the same as for `append`, here and in the methods below.
 
         With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` and clustered
         by `cluster_by` (None: by the same columns as before).
@@ -228,7 +228,7 @@ class TableWrites:
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Replace the table in one commit: its schema (None: that of `rows`), partitioning, clustering, properties and all rows.
+        """Replace the table in one commit: its schema (None: the schema of `rows`), partitioning, clustering, properties and all rows.
 
         The table keeps its id, its history and its versions, applications' numbers and users' metadata domains. Others that write it at
         the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
@@ -330,7 +330,7 @@ class TableWrites:
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> WritePlan:
-        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that were written by it.
+        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that a writer made for it.
 
         With `read_version` an append depends on what that version held, as for `append`. `overwrite_schema`, `partition_by` and
         `cluster_by` are those of `overwrite`; with `properties`, too, the table is replaced, as by `replace`.

@@ -113,7 +113,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         return self._draft.base.version
 
     def latest_version(self) -> int:
-        """The table's last version now, whoever committed it. Costs one look at the head."""
+        """The table's last version now, of all writers. Costs one look at the head."""
         with self._access.ours.bounding(self._limit(None)):
             return self._access.ours.head().version
 
@@ -230,7 +230,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         properties: Mapping[str, str] | None = None,
         create: bool = False,
     ) -> None:
-        """Replace the table: schema (None: that of `rows`), partitioning, clustering, properties, and all rows by `rows`, if any.
+        """Replace the table: schema (None: the schema of `rows`), partitioning, clustering, properties, and all rows by `rows`, if any.
 
         `create` says that the caller would have created the table, which the history shows (CREATE OR REPLACE TABLE).
         """
@@ -378,7 +378,8 @@ class Transaction(OpenTransaction["Commit | None"]):
     def check(self) -> None:
         """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.
 
-        The transaction's `timeout_s` bounds its requests to the coordinator, and those of each operation; it does not bound reading rows.
+        The transaction's `timeout_s` bounds the requests to the coordinator, of this call and of each operation; it does not bound
+        reading rows.
         """
         self._require_open()
         with self._access.ours.bounding(self._limit(None)):

@@ -234,7 +234,7 @@ def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:
     [
         ({"outputMode": "update"}, "merge_into.*foreachBatch"),
         ({"checkpointLocation": None}, "checkpointLocation"),
-        ({"txnAppId": "mine"}, "numbers of their own"),
+        ({"txnAppId": "mine"}, "their own numbers"),
         ({"mergeSchema": "perhaps"}, "mergeSchema"),
         ({"replaceWhere": "id = 1"}, "replaceWhere was given for a stream"),
         ({"noSuchOption": 1}, "noSuchOption"),

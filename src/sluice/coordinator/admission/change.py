@@ -68,9 +68,9 @@ class Change:
     once: bool = False
     """Whether its outcome is asked for under this very transaction id, so that it is never filed under another one."""
     numbered_since: int | None = None
-    """The version at which its application's number was free (None: that of `snapshot`): from there on it depends on that application."""
+    """The version at which its application's number was free, and from which it depends on that application; None: `snapshot`'s."""
     leases: tuple[str, ...] = ()
-    """Nodes of leases it depends on, in addition to those of the committing thread."""
+    """Nodes of leases it depends on, in addition to the committing thread's leases."""
     turns: tuple[str, ...] = ()
     """Nodes of the turns reserved for it."""
     user_metadata: str = ""

@@ -112,7 +112,7 @@ def _scope(scope: str | None) -> str | None:
     if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:
         raise InvalidRequest(
             f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "
-            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in a transaction of its own, or part by part",
+            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in its own transaction, or part by part",
             characters=len(scope),
         )
     return scope

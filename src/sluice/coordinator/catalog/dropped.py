@@ -138,7 +138,7 @@ def require_not_dropped(home: Home, name: TableName) -> None:
 
 
 def hand_to_removal(home: Home, identity: str) -> DroppedRecord:
-    """Give a dropped table up: its closed nodes and its data are to be deleted as those of any drop. Raises TableNotFound."""
+    """Give up a dropped table: the caller deletes its closed nodes and data, as after any drop. Raises TableNotFound."""
     path = f"{CATALOG_DROPPED}/{identity}"
     for _ in range(_ATTEMPTS):
         node = home.fresh(lambda session: session.read(path))

@@ -1,7 +1,7 @@
-"""The last published version, by watches on two nodes: whoever waits, or asks again and again, sends nothing while nothing happens.
+"""The last published version, by watches on two nodes: waiting, and asking again, send no requests while nothing happens.
 
-`published` says which versions every engine reads, `head` that more are decided. Their writers publish them; if one does not
-within a patience, whoever waits or asks does, so that a dead writer's last version arrives, too.
+`published` says which versions every engine reads, `head` that more are decided. Their writers publish them. If a writer does not
+within a patience, the waiting client does, so that a dead writer's last version arrives, too.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Arrivals:
     def wait(self, after: int, deadline: Deadline | None = None) -> int:
         """The last published version as soon as it is higher than `after`; `after` when closed, or when the deadline passes first.
 
-        A deadline does not pass over what was acknowledged to anybody before. While the coordinator is away, the call waits for
-        its return. Raises TableDropped, TreeReplaced, ProtocolMismatch; CoordinatorUnavailable when the deadline passes while the
-        coordinator is away, or has lost the table's nodes.
+        At the deadline the answer still includes every version that was acknowledged before the call. While the coordinator is away,
+        the call waits for its return. Raises TableDropped, TreeReplaced, ProtocolMismatch; CoordinatorUnavailable when the deadline
+        passes while the coordinator is away, or has lost the table's nodes.
         """
         self._changed = True  # it looks once, whatever the watches say
         while True:

@@ -57,7 +57,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline) -> list[Claim | 
     """File the intents of one transaction, in all of its tables or in none; returns its slots, in the order of the filings.
 
     After a lost reply nothing is blindly sent again: a barrier settles whether the first request took effect, then the
-    transaction is looked for among the slots and the verdicts. None stands for a slot that is gone because it was decided.
+    transaction is looked for among the slots and the verdicts. None means that the slot is gone because it was decided.
     Raises OutcomeUnknown if the deadline passes, CoordinatorUnavailable if it passes while the coordinator is away (`stage`
     says whether the intents may be filed), TransactionExpired if the transaction's owner was taken for dead, and its
     refusal.

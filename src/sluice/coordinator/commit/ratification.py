@@ -52,7 +52,7 @@ class Batch:
 
 
 def batches_of(decisions: Sequence[tuple[TableParts, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
-    """Decisions that are recorded together; with `direct`, that of an intent without a slot, which the record contains."""
+    """Decisions that are recorded together; with `direct`, the decision on an intent without a slot, which the record contains."""
     by, batch_id = decisions[0][0].context.rendering(), uuid.uuid4().hex
     batches: list[Batch] = []
     for table, state, decision in decisions:

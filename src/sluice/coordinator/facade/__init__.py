@@ -1,8 +1,8 @@
-"""The façade: everything that floors above ask of the coordinator; they import only this, `rules`, `errors`, `limits`, `times`
-and `health`.
+"""The façade: everything that the floors above ask of the coordinator. They import only this, `rules`, `errors`, `limits`,
+`times` and `health`.
 
-Each table has one object (`table.py`: `CoordinatedTable`, about eight verbs). Beside it: several tables as one
-(`several.py`), leases on tables and names (`leasing.py`), and the values that travel both ways (`values.py`). `registry.py`
-brings tables under the coordinator and removes them; `maintenance.py` serves garbage collection and checkpoints. Imports all
-other rooms.
+Begin with `table.py`: each table is one object, `CoordinatedTable`, with about eight verbs. `several.py` commits to several
+tables, `leasing.py` takes leases on tables and names, `values.py` has the values that travel both ways. `registry.py` brings
+tables under the coordinator and removes them; `maintenance.py` serves garbage collection and checkpoints. Imports all other
+rooms of the coordinator.
 """

@@ -1,4 +1,4 @@
-"""Whether two operations that nobody has run would conflict: their footprints, as far as their conditions tell, before the rules.
+"""Whether two operations that have not run would conflict: their footprints, as far as their conditions tell, before the rules.
 
 What is unknown counts as possible, so "ok" means that they cannot conflict, and a refusal that they may.
 """

@@ -35,7 +35,7 @@ class LeaseOn:
 
 
 class Leasable(Protocol):
-    """Anything that has leases of its own, such as `sluice.Table`."""
+    """Anything that has its own leases, such as `sluice.Table`."""
 
     def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
         """The lease to request."""

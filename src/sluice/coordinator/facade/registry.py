@@ -119,7 +119,7 @@ def require_settled(table: CoordinatedTable) -> None:
 def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
     """A single version of a former table where no table is: nothing can be read from it.
 
-    Anything more is a table of its own, made or moved there since, or the rest of one; and so is everything while the
+    More files than that are another table, made or moved there since, or the rest of one; so are all files while the
     coordinator knows a table there.
     """
     known, listing = check_tree(context), list_versions(context.objects)

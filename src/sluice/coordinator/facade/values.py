@@ -1,4 +1,4 @@
-"""The values that travel between tables and the coordinator, re-exported so that nobody above needs to know their modules."""
+"""The values that travel between tables and the coordinator, re-exported so that the floors above need not know their modules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Named consumers: a position in a table's changes, and the lease that says who may move it.
 
-Whoever holds the lease is the consumer. The position is written in a multi that checks the lease, so that a holder that was
+The holder of the lease is the consumer. The position is written in a multi that checks the lease, so that a holder that was
 paused while another one took over cannot move it; and the commits it makes depend on the lease like on any other (I9).
 """
 

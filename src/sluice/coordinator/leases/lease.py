@@ -126,7 +126,7 @@ class Lease:
         return f"Lease({', '.join(parts)}, token={self.token})"
 
     def keep(self) -> None:
-        """Watch the nodes until they are released or lost; runs in a thread of its own."""
+        """Watch the nodes until they are released or lost; runs in its own thread."""
         while not self._released:
             self._wake.clear()
             try:

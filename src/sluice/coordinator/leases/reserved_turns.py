@@ -5,7 +5,7 @@
     lost ---> remembered ---> the next attempt asks ---> has its turn ---> reads, works, commits ---> released
                               (in the queue of leases)   nobody else changes what it covers; plain appends pass
 
-A turn is a lease with a mode of its own, requested before the attempt reads anything. It only keeps others out: no commit
+A turn is a lease with its own mode, requested before the attempt reads anything. It only keeps others out: no commit
 depends on it, so an attempt that loses its turn may still commit. A turn ends with the attempt, with its owner's session,
 when nothing refers to it any more, and at the latest when its time is over.
 """
@@ -109,7 +109,7 @@ class ReservedTurn:
 
 
 def release_nodes(session: CoordinationStore, paths: Sequence[str]) -> None:
-    """End these turns, whoever took them. Never raises: a turn ends in time by itself."""
+    """End these turns, also other clients'. Never raises: a turn ends in time by itself."""
     for path in paths:
         try:
             session.delete(path)

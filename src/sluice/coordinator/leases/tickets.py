@@ -1,6 +1,6 @@
 """Tickets: losses kept with the table, so that another process may repeat the transaction with a turn.
 
-The parts of a Spark job run in processes of their own, which remember nothing. So a job's loss is written to the table's
+The parts of a Spark job run in their own processes, which remember nothing. So a job's loss is written to the table's
 node `losses`, and the next plan of the same application for the same work takes it from there, once. A ticket blocks nobody;
 only the turn that its taker requests does.
 """

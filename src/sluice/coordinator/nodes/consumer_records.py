@@ -3,7 +3,7 @@
 ::
 
     /tables/<key>/consumers/<name>     data: ConsumerRecord; written only in a multi that checks its holder's lease
-    /names/<place>/leases              the lease of the consumer: whoever holds it is the consumer
+    /names/<place>/leases              the lease of the consumer: its holder is the consumer
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class TransactionId(str):
 
 @dataclass(slots=True)
 class _Life:
-    """A client's id, what was begun under it, and what its node says."""
+    """A client's id, the transactions begun under it, and its node's content."""
 
     client: str = field(default_factory=new_client)
     term: int = 0

@@ -1,3 +1,3 @@
-"""How ratified versions become files of the log, in order and byte for byte, and what goes once they are there.
+"""Publication: writes ratified versions into the log, in order and byte for byte, then removes nodes that are not needed any more.
 
 Imports `leases` and the rooms below. Begin with `publisher.py`; `rendering.py` says what a version's bytes are."""

@@ -214,7 +214,7 @@ class Publisher:
         return True
 
     def _clean_up(self, ops: Sequence[Op]) -> None:
-        """Remove what was left for after the raise."""
+        """Remove the nodes that could only go after the raise."""
         try:
             self._context.coordination.apply([*ops, *self._context.standing()])
         except (ApplyRefused, ReplyLost):

@@ -349,7 +349,7 @@ RULES: Final[tuple[Rule, ...]] = (
         _MATRICES,
         _class_refused,
         "PolicyConflictException",
-        "repeat the operation; let jobs that run at the same time work on partitions of their own",
+        "repeat the operation; let jobs that run at the same time work on their own partitions",
     ),
     Rule(
         APPENDED,
@@ -385,7 +385,7 @@ RULES: Final[tuple[Rule, ...]] = (
         _ANY,
         _removed_what_i_remove,
         "ConcurrentDeleteDeleteException",
-        "repeat the operation; give jobs that rewrite data partitions of their own",
+        "repeat the operation; give jobs that rewrite data their own partitions",
     ),
 )
 

@@ -44,7 +44,7 @@ _REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.valu
 class Attempt:
     """A transaction on its way to a place in the log.
 
-    `encoded` are its actions as filed; `actions` the same decoded, once they were needed, and adapted to the winners met so
+    `encoded` are its actions as filed; `actions` are they decoded, once needed, and adapted to the winners met so
     far; `notes` describe the adaptations, the first of `noted` in all; `objects` are vectors that were made for it, and
     `planned` their rows. `strict` compares like Delta Lake; `cleared` are winners' files known not to contain what was read.
     `only_reads`: this table's share of a transaction over several tables that only reads here.

@@ -16,7 +16,7 @@ from .winner import Winner
 __all__ = ["Window", "windows"]
 
 _WINNERS_MAX: Final = 256
-"""A transaction that the first winner stops has looked at the files of this many in vain."""
+"""The most winners whose files are looked at together: work that is wasted if the first of them stops the transaction."""
 
 
 class Window:

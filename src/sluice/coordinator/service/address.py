@@ -3,7 +3,7 @@
 ::
 
     embedded://                                  the embedded ZooKeeper of this user, one server
-    embedded:///directory?servers=3&jars=/lib    one in a directory of its own, three servers, started from these jars
+    embedded:///directory?servers=3&jars=/lib    one in its own directory, three servers, started from these jars
     zk://h1:2181,h2:2181,h3:2181/chroot          an ensemble; the port defaults to 2181, the chroot to /sluice
     memory://name                                a tree in the memory of this process, for tests
 

@@ -1,4 +1,4 @@
-"""The turn of a Spark write that lost before, held by a process of its own while the tasks run.
+"""The turn of a Spark write that lost before, held by its own process while the tasks run.
 
 A write is planned in one process and committed in another; neither lives while the tasks write. So the plan of a repeated
 write starts a keeper, which holds the turn until the commit releases it, the turn's time is over, or the process that the

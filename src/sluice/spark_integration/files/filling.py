@@ -58,10 +58,10 @@ def default_value(spark: SparkSession, field: StructField) -> Column:
 
 
 def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
-    """The rows with all columns of a table that has some to fill in, whose given values they check; and the plan that says so.
+    """The rows with computed and default columns filled in and given values checked, and a plan that says that this is done.
 
-    Over Spark Connect, and if there is nothing to do, both as they are: then the plan's writer sees to it. A job that meets a wrong
-    value of a generated column fails with ConstraintViolated.
+    Over Spark Connect, and if no column has to be filled in, both are returned unchanged: the plan's writer fills in then. A job that
+    meets a wrong value of a generated column fails with ConstraintViolated.
     """
     schema = plan.schema
     if plan.computed or not features_of_columns(schema) or not hasattr(frame.sparkSession, "_jsparkSession"):

@@ -86,7 +86,7 @@ def written_by_spark(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddF
                 return "a text among the partition values cannot be a folder's name"
             raise
         if not (target / _DONE).exists():
-            return f"Spark's tasks write to another disk than that of {folder}"
+            return f"Spark's tasks do not write to the disk of {folder}"
         staged = list(_staged(target, plan))
         if any(each is None for each in staged):
             return "a folder's name does not tell its partition value"

@@ -1,4 +1,4 @@
-"""Several streams of rows written at the same time, each by a thread of its own."""
+"""Several streams of rows written at the same time, each by its own thread."""
 
 from __future__ import annotations
 

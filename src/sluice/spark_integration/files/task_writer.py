@@ -1,6 +1,6 @@
 """Python tasks that write the rows of a DataFrame which is committed in the user's own process.
 
-Spark runs data sources in processes of its own. So a second source beside `format("sluice")` has the executors write the
+Spark runs data sources in separate processes. So a second source beside `format("sluice")` has the executors write the
 files by an existing plan, and leaves their list in the table's folder for the driver: no row passes through the driver. If a
 task ran twice, one attempt is listed, and nothing refers to the other's files.
 """

@@ -1,7 +1,7 @@
 """Functions that Spark's tasks run over their rows as Arrow batches, and what they return.
 
 A Python data source costs four more Python processes for each job: Spark looks the source up, makes it, makes its writer and
-commits in processes of their own. So the results of tasks come back as a frame's rows do.
+commits in their own processes. So the results of tasks come back as a frame's rows do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conditions and expressions as Spark resolves them, and the parts of a condition that speak of the target alone.
 
 Spark's analyser resolves names (case, aliases, backticks, nested fields) and inserts casts. The resolved trees are read through
-the JVM; what sluice can evaluate exactly becomes SQL of its own for skipping files and for the transaction's footprint.
+the JVM; the parts that sluice can evaluate exactly become its SQL for skipping files and for the transaction's footprint.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def read_snapshot(
         coordinator = (told or {}).get("coordinator")
         if coordinator is not None and coordinator.startswith(_IN_MEMORY):
             raise UnsupportedFeature(
-                f"{location} cannot be read by Spark's own scan: {frame}. The data source would read it in processes of its own, and "
+                f"{location} cannot be read by Spark's own scan: {frame}. The data source would read it in other processes, and "
                 f"the coordinator {coordinator} is in this one's memory; use embedded:// or zk://, or read with sluice.Table.snapshot()",
                 features=["memory coordinator"],
                 access="read",

@@ -34,7 +34,7 @@ def catalog_for(options: Options) -> Catalog:
 def means_sluice(spark: SparkSession, source: str | None, name: str, options: Options) -> bool:
     """Whether a name belongs to a sluice table, for reading and for adding rows.
 
-    With a format, it says so, also in sluice.`/a/path`. Without one, Spark's own views and tables come first, then the names that the
+    A format decides, also in sluice.`/a/path`. Without one, Spark's own views and tables come first, then the names that the
     coordinator keeps.
     """
     if source is not None:

@@ -1,4 +1,4 @@
 """Statements about the order of transactions: blocks, locks, foreseen conflicts, and what the coordinator shows of them.
 
-Imports the modules of `sql_plain` itself; `definitions` knows nothing of it. Begin with `blocks`.
+Imports the modules at the root of `sql_plain`, not `definitions`. Begin with `blocks`.
 """

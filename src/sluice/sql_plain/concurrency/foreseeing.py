@@ -133,7 +133,7 @@ def _updated(asked: Request, statement: Update, schema: StructType, where: str) 
 
 
 def inserting(asked: Request, statement: Insert, table: Table, rows: str, replaces: str | None) -> Foreseen:
-    """What an INSERT would do: `rows` is the condition of its rows as far as it is known, `replaces` that of an overwrite (None: none)."""
+    """What an INSERT would do: `rows` is what is known of its rows as a condition, `replaces` the condition that it overwrites, if any."""
     adds = rows or partition_condition(asked, statement.partition, table.struct, table.partition_columns) or ANY
     if replaces is None:
         return Foreseen("INSERT", adds=adds)

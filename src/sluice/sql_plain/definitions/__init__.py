@@ -1,4 +1,4 @@
 """Tables, columns and namespaces: how statements create, change, drop and show them.
 
-Imports the modules of `sql_plain` itself; `concurrency` knows nothing of it. Begin with `tables`.
+Imports the modules at the root of `sql_plain`, not `concurrency`. Begin with `tables`.
 """

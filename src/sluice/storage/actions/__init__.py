@@ -1,4 +1,7 @@
-"""The actions of a commit: the records, and their lossless JSON form."""
+"""The actions of a commit: the records, their lossless JSON form, and tables of very many files.
+
+Imports `schema` and `stores`. Begin with `records.py`; `codec.py` reads and writes their JSON, `features.py` the protocol.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _LEAST_BYTES: Final = 140
 def removal(add: AddFile, now_ms: int | None, *, data_change: bool = True) -> RemoveFile:
     """The action that removes a file, with everything needed to find the file, count its space and rows, and tell its row ids.
 
-    Of the statistics only the number of rows is kept: nobody prunes removed files, and a commit may remove millions.
+    Of the statistics only the number of rows is kept: no reader prunes removed files, and a commit may remove millions.
     """
     return RemoveFile(
         path=add.path,

@@ -209,7 +209,7 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True)
 class UnknownAction:
-    """An action unknown to this version of sluice: readers ignore it, nobody loses it."""
+    """An action unknown to this version of sluice: readers ignore it, and sluice keeps it."""
 
     name: str
     body: Any

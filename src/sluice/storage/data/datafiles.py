@@ -34,7 +34,7 @@ MAX_OPEN_PARTITIONS: Final = 512
 _PIECE_BYTES: Final = 32 * 1024 * 1024
 # The maximum in memory over all partitions before the largest becomes a row group.
 _PENDING_BYTES: Final = 128 * 1024 * 1024
-# Concurrent uploads; each has buffers of its own.
+# Concurrent uploads; each has its own buffers.
 _STREAMS: Final = 32
 _CLOSING_THREADS: Final = 4
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.-]*")

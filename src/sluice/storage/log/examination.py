@@ -109,7 +109,7 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
         elif (
             before and None not in (before.timestamp_ms, seal.timestamp_ms) and int(seal.timestamp_ms or 0) <= int(before.timestamp_ms or 0)
         ):
-            what = f"its in-commit timestamp {seal.timestamp_ms} is not later than {before.timestamp_ms}, that of version {version - 1}"
+            what = f"its in-commit timestamp {seal.timestamp_ms} is not later than version {version - 1}'s, {before.timestamp_ms}"
             report(Finding(ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE))
         elif read.has_timestamps and seal.timestamp_ms is None:
             report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))

@@ -257,9 +257,9 @@ class Snapshot:
 
 
 def _timestamp(store: ObjectStore, segment: LogSegment, snapshot: Snapshot) -> int:
-    """The time of the latest version: its own, else that of its file.
+    """The time of the latest version: its in-commit timestamp, else the time of its file.
 
-    A version that switches in-commit timestamps off still has its own, which may be later than that of its file.
+    A version that switches in-commit timestamps off still has one, which may be later than its file's time.
     """
     commit = segment.last_commit
     if commit is None:

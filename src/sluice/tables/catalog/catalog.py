@@ -38,8 +38,8 @@ class Catalog:
     """The names of a coordinator's tables: namespaces, and tables in them, the same for every client of the coordinator.
 
     A name is like "sales.orders", or "orders" in the namespace `default`; case does not matter, and the spelling is kept. Each
-    change is atomic: of two clients that create, rename or drop one name at once, one succeeds and the other gets an error that
-    says so. Thread-safe.
+    change is atomic: of two clients that create, rename or drop one name at once, one succeeds and the other gets an error.
+    Thread-safe.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Catalog:
     def drop_namespace(self, name: str, *, cascade: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Remove a namespace. Raises NamespaceNotFound; NamespaceNotEmpty if it has tables, without `cascade`.
 
-        With `cascade` its tables are dropped before, one by one, as by `drop`; what was dropped stays so if one of them cannot be.
+        With `cascade` it first drops the tables one by one, as `drop` does. If one of them cannot be dropped, those before it stay dropped;
         `undrop` brings them back, with `new_name` into another namespace.
         """
         with bounding(timeout_s, SystemClock()) as limit:
@@ -217,8 +217,8 @@ class Catalog:
     def new_location(self, name: str) -> str:
         """A location for a new managed table of this name: no other table, past or present, has it.
 
-        Names come and go, and data stay where they are: so the folder has a part of its own. Raises InvalidRequest if neither the
-        namespace nor the catalog says where.
+        A name may go to another table while the data stay where they are, so the folder's name ends in a unique part. Raises
+        InvalidRequest if neither the namespace nor the catalog has a root.
         """
         wanted = TableName.parse(name)
         home = self.namespace(wanted.namespace)

@@ -23,7 +23,7 @@ _LOOK_EVERY_S: Final = 0.5
 def in_time(limit: Deadline, work: Callable[[], _T], late: Callable[[], Exception]) -> _T:
     """The result of `work`; raises the result of `late` if `work` does not end in the time plus a moment.
 
-    The work runs in a thread of its own, under the caller's leases, and may be left behind: it checks the limit between its
+    The work runs in its own thread, under the caller's leases, and may be left behind: it checks the limit between its
     steps and ends soon after the current one. `late` must prevent any effect that the caller would need to know of.
     """
     done: Future[_T] = Future()

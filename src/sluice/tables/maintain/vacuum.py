@@ -196,7 +196,7 @@ def _retention(configured: str | None, retain_hours: float | None, *, force: boo
 def _now_of(store: ObjectStore) -> tuple[int, bool]:
     """The object store's time, by which its objects are dated, in ms since the epoch; and whether the store is full.
 
-    If not even an empty object fits, the time is that of the log's newest object: earlier than now, so that less is deleted.
+    If not even an empty object fits, it is the time of the log's newest object: earlier than now, so that less is deleted.
     """
     full = False
     for content in (b"what time is it?", b""):

@@ -174,7 +174,7 @@ def _without_row_ids(add: AddFile) -> AddFile:
 
 
 def _at_home(location: str, add: AddFile) -> AddFile:
-    """The file with its absolute URI, and that of its deletion vector."""
+    """The file and its deletion vector with absolute URIs."""
     vector = add.deletion_vector
     if vector is not None and vector.storage_type == "u":
         key = vector_key(vector)

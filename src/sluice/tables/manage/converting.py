@@ -127,7 +127,7 @@ def _values(key: str, partitions: StructType) -> dict[str, str | None]:
     if [name.lower() for name in named] != [name.lower() for name in partitions.names] or not all(sign for _, sign, _ in folders):
         shown = "/".join(f"{name}=..." for name in partitions.names) or "no folders"
         raise InvalidRequest(
-            f"{key!r} does not lie in the folders that the partition columns ask for ({shown}): give partition_schema the columns of the "
+            f"{key!r} is not in folders of the partition columns ({shown}): give partition_schema the columns of the "
             "folders, in their order and with their types",
             key=key,
             partition_columns=list(partitions.names),

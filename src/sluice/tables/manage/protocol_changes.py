@@ -137,7 +137,7 @@ def upgrade_protocol(
         return None
     if reader == _MAPPING_VERSION:
         raise UnsupportedFeature(
-            "reader version 2 stands for column mapping, which sluice does not support; add features by name (add_feature)",
+            "reader version 2 means column mapping, which sluice does not support; add features by name (add_feature)",
             features=["columnMapping"],
             access="write",
         )

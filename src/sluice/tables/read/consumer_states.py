@@ -67,7 +67,7 @@ def consumers(access: Access) -> list[ConsumerState]:
 
 
 def reset_consumer(access: Access, name: str, after: int | None) -> int:
-    """Let a consumer that nobody runs go on after another version (None: the latest); returns it.
+    """Let a consumer that is not running go on after another version (None: the latest); returns it.
 
     Raises InvalidRequest for an unknown consumer, VersionNotFound, LeaseHeld for one that runs.
     """
@@ -94,7 +94,7 @@ def reset_consumer(access: Access, name: str, after: int | None) -> int:
 
 
 def remove_consumer(access: Access, name: str) -> None:
-    """Remove the position of a consumer that nobody runs. Raises InvalidRequest for an unknown one, LeaseHeld."""
+    """Remove the position of a consumer that is not running. Raises InvalidRequest for an unknown one, LeaseHeld."""
     held = _existing(access, name)
     try:
         held.remove()
@@ -103,7 +103,7 @@ def remove_consumer(access: Access, name: str) -> None:
 
 
 def _existing(access: Access, name: str) -> Hold:
-    """A consumer that has a position and that nobody runs."""
+    """A consumer that has a position and is not running."""
     names = [record.name for record, _ in listed(access.ours)]
     if name not in names:
         there = f"its consumers are {', '.join(names)}" if names else "it has none"

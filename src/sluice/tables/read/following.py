@@ -2,7 +2,7 @@
 
 A *follower* has a position, the last version whose changes it gave. It waits for published versions, reads their commits
 forwards, and gives the changes of each version, of several at once, or of some files of a large one. Versions without rows for it
-(reorganisations, settings, rows that `where` leaves out) only move the position. A version with another schema begins a batch of its own.
+(reorganisations, settings, rows that `where` leaves out) only move the position. A version with another schema begins its own batch.
 """
 
 from __future__ import annotations

@@ -219,11 +219,11 @@ class WritePlan:
     given) or "dynamic"; `read_version` is the snapshot it was made on, -1 if it creates the table. `transaction` is the
     application's own (id, number), `isolation` a level stricter than the table's. `depends`: an append depends on the
     contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
-    it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
+    it was planned: it is committed only while they exist. `turns` are reserved for it after `losses`
     attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
     `redefines` says that the overwrite also replaces the table's schema, partitioning or properties. `clustering` has the metadata
     domain with the clustering columns, if the write creates a clustered table. `user_metadata` is a text for the history.
-    `compression` is the files' codec by Arrow's name; None: nobody named one. `computed`: the rows have every column that their writer
+    `compression` is the files' codec by Arrow's name; None: the writer's default. `computed`: the rows have every column that their writer
     fills in, and generated ones have the right values; otherwise the plan's writer sees to that.
     """
 

@@ -41,7 +41,7 @@ _USER_METADATA_CHARACTERS_MAX: Final = 8 * 1024
 
 
 def application_transaction(transaction: tuple[str, int] | None, key: str | None) -> tuple[str, int] | None:
-    """The application transaction to write: the given one, or that of a key. Raises InvalidRequest."""
+    """The application transaction to write: the given one, or the one that a key stands for. Raises InvalidRequest."""
     check_application_transaction(transaction)
     if key is None:
         return transaction

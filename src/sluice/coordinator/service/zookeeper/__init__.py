@@ -1,1 +1,4 @@
-"""The protocol of `service.store` over kazoo, which only `session.py` imports."""
+"""The protocol of `service.store` over kazoo, which only `session.py` imports.
+
+Imports the modules of `service`. Begin with `session.py`; `errors.py` maps kazoo's errors.
+"""

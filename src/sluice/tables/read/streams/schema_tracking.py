@@ -1,4 +1,4 @@
-"""The schema that a stream shows, stored in a folder of its own.
+"""The schema that a stream shows, stored in its own folder.
 
 A stream shows one schema from its start to its end. By default this is the schema of the table's latest version when the stream starts.
 A stream that tracks schemas goes through the table's schemas one by one: it reads up to the version that changes the schema, stores that
