@@ -218,7 +218,7 @@ _HOMES: Final = {
     "tables.manage.columns": ("ColumnChange", "NewColumn"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.consumer": ("Consumer",),
-    "tables.read.consumers": ("ConsumerState",),
+    "tables.read.consumer_states": ("ConsumerState",),
     "tables.read.details": ("TableDetail",),
     "tables.read.following": ("ChangeBatch", "ChangePlace", "Follower"),
     "tables.read.history": ("HistoryEntry",),

@@ -244,7 +244,7 @@ class Judge:
             held = parsed(data)
             stops = {"exclusive": True, "shared": not shares, "turn": not _is_plain_append(intent)}
             if stops.get(held["mode"], False) and not held["where"]:
-                yield f"I9: {who} was ratified while somebody else held {path} ({held['mode']})"
+                yield f"I9: {who} was ratified while another client held {path} ({held['mode']})"
 
     def _names(self, memory: Memory, request: _Request, intent: Mapping[str, Any], wrong: list[str]) -> Memory:
         if not self.files:

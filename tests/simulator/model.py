@@ -28,7 +28,7 @@ _LEFT_BEHIND_S = 1.0
 _EXPECTED = {
     "rebring": ("NotATable", "WrongCoordinator", "InvalidRequest", "UnsupportedFeature"),
     "vacuum": ("MissingObject", "VersionNotFound"),
-    "recover": ("TreeReplaced", "NotATable", "WrongCoordinator", "InvalidRequest: somebody else is recovering"),
+    "recover": ("TreeReplaced", "NotATable", "WrongCoordinator", "InvalidRequest: another client is recovering"),
     "widen": ("SchemaMismatch",),
 }
 """Errors that clients may meet because of what others do."""
@@ -169,7 +169,7 @@ class _Answers:
         return any(wrote) and not all(wrote)
 
     def _whole(self, call: Call, answer: Answer) -> Iterator[str]:
-        """Who is told that several tables have it already is told of all those, of this call's, that were written together."""
+        """A call that gets an earlier commit in several tables gets it for all of its tables that were written together."""
         for number, told in answer.commits.items() if answer.repeated and call.operation.kind == "joint" else ():
             versions = self._evidence.tables[number].log.versions[told.version : told.version + 1]
             joint = {at for version in versions for each in version.transactions if each.ordinal == told.ordinal for at in each.joint}

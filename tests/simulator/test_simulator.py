@@ -120,7 +120,7 @@ def test_the_judge_sees_every_request_and_every_answer(name: str) -> None:
 @pytest.mark.parametrize("batches", [0, 4])
 @pytest.mark.parametrize("by", ["this call", "one before", "nobody"])
 def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int, by: str) -> None:
-    """Who is not told in three seconds stood behind four batches whose owners were gone, or was forgotten."""
+    """A transaction without an answer after three seconds waited behind four batches of dead owners, or was forgotten."""
     result = simulate(Plan(0))
     told = result.history.tables[0]
     writes = [call for call in result.history.calls if call.operation.kind == "write" and call.filed and call.ended is not None]

@@ -149,7 +149,7 @@ def test_a_holder_may_take_more_though_commits_wait_for_it(place: Place) -> None
 def test_a_commit_that_gives_up_leaves_nothing_behind(place: Place) -> None:
     table = place.create()
     with table.lease(name="long job"):
-        with pytest.raises(sluice.LeaseHeld, match=r"^somebody else has an exclusive lease 'long job'") as held:
+        with pytest.raises(sluice.LeaseHeld, match=r"^another client has an exclusive lease 'long job'") as held:
             by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 1))))
         assert held.value.facts["name"] == "long job"
         assert queue_of(place) == [("exclusive", True)]

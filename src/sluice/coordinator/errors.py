@@ -8,7 +8,7 @@
           ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
           MetadataChangedException, ProtocolChangedException, ConcurrentTransactionException,
           PolicyConflictException
-        LeaseHeld                           somebody else holds a lease that covers it
+        LeaseHeld                           another client holds a lease that covers it
         LeaseLost                           a lease it depends on is gone
         DeadlockDetected                    the holder waits for a lease held here
         TransactionExpired                  its client was taken for dead, and its files for garbage: begin it again

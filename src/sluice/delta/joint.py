@@ -77,7 +77,7 @@ class TablePart:
     def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
         if terms != Terms():
             raise InvalidRequest(
-                "isolation, key and transaction are those of the whole transaction: give them to sluice.transaction, not to execute"
+                "isolation, key and transaction belong to the whole transaction: give them to sluice.transaction, not to execute"
             )
         counts = self._transaction.do(
             self._table,

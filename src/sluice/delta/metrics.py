@@ -1,4 +1,4 @@
-"""DataFrames of what operations answer."""
+"""DataFrames of the results of operations."""
 
 from __future__ import annotations
 

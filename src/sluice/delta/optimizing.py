@@ -1,4 +1,4 @@
-"""`DeltaOptimizeBuilder`: rewriting files as fewer, larger or ordered ones, and the metrics of it."""
+"""`DeltaOptimizeBuilder`: rewriting files as fewer, larger or ordered ones, and its metrics."""
 
 from __future__ import annotations
 

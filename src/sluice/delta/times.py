@@ -1,4 +1,4 @@
-"""Times as Delta's users write them."""
+"""Parses times in the forms that Delta Lake takes."""
 
 from __future__ import annotations
 

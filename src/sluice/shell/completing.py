@@ -1,4 +1,4 @@
-"""What a word that was begun may become: keywords, tables, namespaces, and columns of the tables in the text."""
+"""Completions of a word: keywords, tables, namespaces, and columns of the tables in the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine carries a statement out: this process where it can, else Spark, where there is one."""
+"""Chooses the engine of a statement: this process if it can carry it out, else Spark if it is installed."""
 
 from __future__ import annotations
 

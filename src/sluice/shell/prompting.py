@@ -1,4 +1,4 @@
-"""What people type: lines with history and completion where prompt_toolkit is installed, plain ones elsewhere."""
+"""Input from a terminal: with history and completion if prompt_toolkit is installed, else plain lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shell: reads statements, has them carried out, prints what they answer."""
+"""The shell: reads statements, runs them, and prints their results."""
 
 from __future__ import annotations
 

@@ -22,16 +22,16 @@ reading
 ``endingTimestamp``
 ``where``                       a condition in SQL; unlike filters of the DataFrame it may contain OR and still skip files
 writing
-``partitionBy``                 columns of a new table: `a,b`, or a JSON list; an existing table must have the same
+``partitionBy``                 the partition columns of a new table: `a,b`, or a JSON list; an existing table must have the same
+``clusterBy``                   likewise the columns by which the table is clustered: `a,b.c`, or a JSON list
 ``maxRecordsPerFile``           the maximum rows of one file; no limit by default
-``compression``                 the codec of the files: zstd, snappy, gzip, lz4, none; by default as the session's
-                                `spark.sql.parquet.compression.codec` says, if somebody set it, else zstd
-``optimizeWrite``               "true" shuffles the rows by partition before they are written, into few files; by default as the
-                                session's `spark.databricks.delta.optimizeWrite.enabled` or the table's property says
+``compression``                 the codec of the files: zstd, snappy, gzip, lz4, none; by default the session's
+                                `spark.sql.parquet.compression.codec` if it was set, else zstd
+``optimizeWrite``               "true" shuffles the rows by partition before they are written, into few files; by default the
+                                session's `spark.databricks.delta.optimizeWrite.enabled`, else the table's property, decides
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
 ``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
-``clusterBy``                   the same for the columns by which the table is clustered: `a,b.c`, or a JSON list
 ``overwriteSchema``             with mode overwrite: "true" replaces the table's schema, and its partitioning if `partitionBy` says so
 ``userMetadata``                a text that the history shows with the commit
 ``replaceWhere``                with mode overwrite: the rows to replace, a condition in SQL

@@ -19,7 +19,7 @@
 ``withEventTimeOrder``          "true" reads the first snapshot in the order of `eventTimeColumn`, so that a watermark drops none of it
 ``eventTimeColumn``             that column, a timestamp or date: PySpark does not tell a source which column has the watermark
 ``where``                       a condition in SQL: files that cannot have such rows are skipped
-``schemaTrackingLocation``      a folder of this stream's own: the stream shows each version with the schema that it had, and stops once
+``schemaTrackingLocation``      a folder for this stream alone: the stream shows each version with the schema that it had, and stops once
                                 where the schema changes
 ``consistency``                 "latest" (default): new versions are noticed by a watch in the coordinator; "published": any Delta
                                 table, without the coordinator, by looking at the store

@@ -1,4 +1,4 @@
-"""EXPLAIN CONFLICT without Spark: what two statements that do not run say in their conditions and values."""
+"""EXPLAIN CONFLICT without Spark: the conditions and values of two statements, which are not run."""
 
 from __future__ import annotations
 

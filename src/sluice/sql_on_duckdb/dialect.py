@@ -1,6 +1,6 @@
-"""Spark's SQL in DuckDB: which functions give the same answers, and what is made of operators that would not.
+"""Spark's SQL in DuckDB: which functions give the same answers, and how operators that would not are rewritten.
 
-sqlglot translates names. Whether a function means the same is decided here, by a list: a function that is not in it is Spark's. So an
+sqlglot translates names. A list says here which functions mean the same; a text with any other function needs Spark. So an
 answer, or a value that a statement writes, does not depend on the engine. Arithmetic is Spark's ANSI: a division by zero is an error.
 """
 

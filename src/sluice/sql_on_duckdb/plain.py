@@ -1,4 +1,4 @@
-"""A statement as it was asked for without Spark."""
+"""A request to carry out a statement without Spark."""
 
 from __future__ import annotations
 

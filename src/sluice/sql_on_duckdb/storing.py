@@ -1,4 +1,4 @@
-"""Rows of a query as a table stores them: Spark's rule for INSERT (ANSI), which casts what loses nothing without a word."""
+"""Rows of a query with the types of a table's columns, by Spark's ANSI rule for INSERT: casts that lose nothing, else an error."""
 
 from __future__ import annotations
 

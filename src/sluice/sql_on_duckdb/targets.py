@@ -1,4 +1,4 @@
-"""The rows of a table that a change may concern, with numbers, and what becomes of them in the transaction's draft."""
+"""The numbered rows of a table that a change may concern, and how the change gets into the transaction's draft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXPLAIN CONFLICT by Spark: what its analyser knows of two statements that it does not run."""
+"""EXPLAIN CONFLICT by Spark: its analyser resolves two statements, which are not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SHOW TABLES, with Spark's own of that name."""
+"""SHOW TABLES: tables of sluice, and Spark's own."""
 
 from __future__ import annotations
 

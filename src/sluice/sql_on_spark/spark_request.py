@@ -1,4 +1,4 @@
-"""A statement as it was asked for in a Spark session."""
+"""A request to carry out a statement in a Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What carries out a statement about one table that is there."""
+"""Which function carries out each kind of statement about an existing table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names in statements: other names in the places of tables, the versions of one moment, and unknown columns."""
+"""Names in statements: replaces names of tables, finds the tables' versions at one moment, refuses unknown columns."""
 
 from __future__ import annotations
 

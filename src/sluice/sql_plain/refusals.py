@@ -1,4 +1,4 @@
-"""What is said to statements that have no meaning for a table of sluice, and what to write instead."""
+"""Refusals of statements that mean nothing for a table of sluice; each says what to write instead."""
 
 from __future__ import annotations
 

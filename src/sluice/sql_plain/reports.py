@@ -1,4 +1,4 @@
-"""What statements answer, with Delta's column names and types."""
+"""The results of statements, with Delta's column names and types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A statement as it was asked for: the text, the parameters, and how to reach the coordinator and the store."""
+"""A request to carry out a statement: its text, its parameters, and how to reach the coordinator and the store."""
 
 from __future__ import annotations
 

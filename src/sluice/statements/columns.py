@@ -1,4 +1,4 @@
-"""Definitions of columns: name, type, and what else is said of them."""
+"""Definitions of columns: name, type and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements of Spark's that have no meaning for a table of sluice, though one may be named in them."""
+"""Spark's statements that mean nothing for a table of sluice, although they may name one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a text in SQL is: a statement that may concern a table of sluice, or one of the engine's with the tables it names.
 
-Whose a name is, only a catalog knows; so a text is read without asking, and a caller decides. No text makes `read` raise.
+Only a catalog knows to whom a name belongs, so `read` looks up nothing, and its caller decides. `read` raises for no text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a query names tables: the places of the names, what they are called in it, and the versions asked for.
+"""Where a query names tables: the places of the names, their aliases, and the versions asked for.
 
 Only the shape of a query matters here: brackets, clauses, and what comes after FROM and JOIN. Expressions are passed over; the
 queries in their brackets are not. A name that the query defines itself (WITH) is no table.

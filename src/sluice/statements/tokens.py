@@ -1,6 +1,6 @@
 """SQL text as tokens with their places in the text. sqlglot's tokeniser for Spark knows strings, quoted names and comments.
 
-Its keywords are left out: here every word is a token of its own, and readers compare words. So no word changes how the rest of the
+Its keywords are left out: here each word is one token, and readers compare words. So no word changes how the rest of the
 text is cut, as sqlglot's commands do, and a name may be spelled like any keyword.
 """
 

@@ -305,7 +305,7 @@ class Consumer:
             if place != left and (place is None or place < _place(application[1])):
                 raise ConcurrentTransactionException(
                     f"{location} records {_told(place)} as the position of the consumer {self.name!r}, and this instance left "
-                    f"{_told(left)} there: somebody else moved it; nothing was written. Open the consumer again",
+                    f"{_told(left)} there: another client moved it; nothing was written. Open the consumer again",
                     rule="application-transaction",
                     facts={"table": location, "consumer": self.name},
                 )

@@ -148,19 +148,20 @@ def commit_creation(
     except (TableExists, ProtocolChangedException):
         if new is not None:  # the name may be taken, and the location is this client's own
             raise
-        _log.info("%s was created by somebody else first", plan.address.location)
+        _log.info("%s was created by another client first", plan.address.location)
     existing = Access.coordinated(plan.address)
     mine = existing.ours.outcome(plan.transaction_id, timeout_s)
     if mine.commit is not None:
         return existing, replace(mine.commit, repeated=True)
     if only_new:
         raise TableExists(
-            f"{plan.address.location} was created by somebody else meanwhile; append to it, or overwrite it", location=plan.address.location
+            f"{plan.address.location} was created by another writer: append to it, or overwrite it",
+            location=plan.address.location,
         )
     snapshot = existing.latest()
     if _rules(snapshot.metadata) != _rules(plan.metadata):
         raise SchemaMismatch(
-            f"{plan.address.location} was created by somebody else at once, with another schema, partitioning or constraints; "
+            f"{plan.address.location} was created by another writer at the same time, with another schema, partitioning or constraints; "
             "write to it again",
             location=plan.address.location,
         )

@@ -272,7 +272,7 @@ class Table(TableManagement):
         OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
         """
         asked = Asked(mode, where, target_file_size, z_order_by, user_metadata)
-        return self._note(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
+        return self.noted(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
 
     def set_properties(self, properties: Mapping[str, str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Set properties, and add the table features they need. Returns None if they have these values already.
@@ -321,7 +321,7 @@ class Table(TableManagement):
     def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None) -> Commit | None:
         with self._bounding(timeout_s) as limit:
             change = make()
-            return None if change is None else self._note(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
+            return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 

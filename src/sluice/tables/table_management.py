@@ -105,7 +105,7 @@ class TableManagement(TableWrites):
         found = asked_version(self._access.store, version, timestamp)
         if found is None:
             raise InvalidRequest("restore() needs to know what to restore: give a version or a timestamp")
-        return self._note(
+        return self.noted(
             restore(
                 self._access,
                 found,
@@ -128,7 +128,7 @@ class TableManagement(TableWrites):
         """
         with self._bounding(timeout_s) as limit:
             change = repair(self._access)
-            return None if change is None else self._note(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
+            return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
 
     def analyze(
         self, columns: str | Sequence[str] | None = None, *, user_metadata: str | None = None, timeout_s: Timeout | None = None
@@ -147,7 +147,7 @@ class TableManagement(TableWrites):
             ack=self._ack,
             commit_timeout_s=self._limit(timeout_s),
         )
-        self._note(done.commit)
+        self.noted(done.commit)
         return done
 
     def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
@@ -164,7 +164,7 @@ class TableManagement(TableWrites):
         Raises UnsupportedFeature for a feature that sluice does not implement.
         """
         with self._bounding(timeout_s) as limit:
-            return self._note(add_feature(self._access, name, ack=self._ack, timeout_s=limit))
+            return self.noted(add_feature(self._access, name, ack=self._ack, timeout_s=limit))
 
     def drop_feature(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
@@ -173,9 +173,9 @@ class TableManagement(TableWrites):
         anything was committed in between.
         """
         with self._bounding(timeout_s) as limit:
-            return self._note(drop_feature(self._access, name, ack=self._ack, timeout_s=limit))
+            return self.noted(drop_feature(self._access, name, ack=self._ack, timeout_s=limit))
 
     def upgrade_protocol(self, reader: int, writer: int, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
         with self._bounding(timeout_s) as limit:
-            return self._note(upgrade_protocol(self._access, reader, writer, ack=self._ack, timeout_s=limit))
+            return self.noted(upgrade_protocol(self._access, reader, writer, ack=self._ack, timeout_s=limit))

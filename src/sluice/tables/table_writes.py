@@ -92,10 +92,6 @@ class TableWrites:
             user_metadata=user_metadata,
         )
 
-    def noted(self, commit: Commit) -> None:
-        """Take note of a commit to this table that was made through `access`."""
-        self._note(commit)
-
     def append(
         self,
         rows: Rows,
@@ -366,7 +362,7 @@ class TableWrites:
         A plan commits once: called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the
         refusal.
         """
-        return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        return self.noted(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
     def _limit(self, timeout_s: Timeout | None) -> Timeout:
         """How long a call may take: its own time, or the table's."""
@@ -391,7 +387,7 @@ class TableWrites:
             raise
         if done is not None:
             begun.abort()
-            return self._note(done)
+            return self.noted(done)
         return begun.commit(timeout_s=time.left)
 
     def _transaction(
@@ -412,13 +408,14 @@ class TableWrites:
             transaction=application,
             ack=self._ack,
             timeout_s=self._limit(timeout_s),
-            committed=self._note,
+            committed=self.noted,
             chance=chance,
             if_version=if_version,
             user_metadata=user_metadata,
         )
 
-    def _note(self, commit: Commit | None) -> Commit | None:
+    def noted(self, commit: Commit | None) -> Commit | None:
+        """Take note of a commit to this table, if there is one: reads show it, and a checkpoint may be due. Returns it."""
         if commit is not None:  # also for commits learned of later or made before, so that reads of this session show them
             self._access.ours.noted(commit.version)
         if commit is not None and not commit.repeated:

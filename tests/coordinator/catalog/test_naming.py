@@ -164,7 +164,7 @@ def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> N
     again = catalog.drop("sales.orders")
     assert again is not None
     at_first(catalog, "apply", f"/catalog/dropped/{again.id}", lambda: catalog.undrop("sales.orders"))
-    with pytest.raises(sluice.TableNotFound, match="somebody brought it back"):
+    with pytest.raises(sluice.TableNotFound, match="another client brought it back"):
         catalog.vacuum(0)
     catalog.open("sales.orders").append(flights(("JFK", 1, 2)))
 

@@ -1,4 +1,4 @@
-"""Who is connected, what becomes of a client that is gone, and that nothing is filed for it."""
+"""Connected clients, the burial of a client that is gone, and that nothing is filed for it afterwards."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_a_creator_with_another_schema_is_told(place: Place) -> None:
     options = WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False)
     writer = SluiceWriter(options, numbers(place).schema)
     place.write(numbers(place, (1.5,), columns="w double"))
-    with pytest.raises(sluice.SchemaMismatch, match="created by somebody else"):
+    with pytest.raises(sluice.SchemaMismatch, match="created by another writer"):
         writer.commit([writer.write(iter([pa.record_batch([["a"], pa.array([1], pa.int64())], names=["k", "v"])]))])
     assert held(place) == [(1.5,)]
 

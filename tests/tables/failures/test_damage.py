@@ -190,7 +190,7 @@ def test_a_foreign_commit_made_while_nobody_had_the_table_open(
 def test_a_foreign_commit_met_when_the_next_version_is_published(place: Place, attached: sluice.Table) -> None:
     other = place.open()
     foreign = write_past_the_coordinator(place, 2)
-    with pytest.raises(sluice.ForeignCommit, match=rf"{commit_path(2)} in .*/flights was written by somebody") as caught:
+    with pytest.raises(sluice.ForeignCommit, match=rf"{commit_path(2)} in .*/flights was written by a program") as caught:
         attached.append(flights(("EWR", 1, 1)))
     assert caught.value.version == 2
     assert "stop that writer" in str(caught.value)

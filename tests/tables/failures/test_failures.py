@@ -131,7 +131,7 @@ def test_clocks_that_jump_by_an_hour_either_way(place: Place) -> None:
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_table_is_attached_again_later_than_what_a_clock_that_was_ahead_wrote(place: Place, checkpoint: bool) -> None:
-    """Who reads changes by time and has seen all that was there misses nothing of what comes after."""
+    """A reader of changes by time that has seen all versions misses none of the later ones."""
     place.create()
     ahead = Writer(place, clock=Skewed(HOUR_MS))
     seen = ahead.table.append(flights(("JFK", 1, 1)))

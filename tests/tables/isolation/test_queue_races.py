@@ -167,7 +167,7 @@ def test_of_all_who_delete_one_row_one_does(place: Place, writers: int, monkeypa
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_row_that_several_delete_has_one_who_does(place: Place, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is refused is what the order of the queue says, and nothing else."""
+    """The order of the queue alone says which of two transactions is refused."""
     chance = random.Random(seed)
     held = one_file(place, 64)
     doomed = [set(chance.sample(range(64), 6)) for _ in range(8)]

@@ -67,7 +67,7 @@ def files_slot(call: Call) -> bool:
 @pytest.mark.notices("busy-is-asked-after-gone")
 @pytest.mark.parametrize("committed", [False, True], ids=["filed", "committed"])
 def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place: Place, committed: bool) -> None:
-    """Who is busy is looked for when it is certain that nothing more is filed, and what is committed after that; not before."""
+    """A collection looks for busy clients, and then for commits, only when nothing more can be filed."""
     table, writer = filled(place), Writer(place, QUEUED)
     begun = writer.table.begin()
     begun.append(flights(("LGA", 1, 9)))

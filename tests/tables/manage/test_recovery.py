@@ -154,7 +154,7 @@ def test_a_writer_that_goes_on_publishing_is_told(place: Place, monkeypatch: pyt
     lose_everything(place)
     count = iter(range(2, 100))
     monkeypatch.setattr(SystemClock, "sleep", lambda *_: disk_of(place).store(commit_path(next(count)), straggler))
-    with pytest.raises(sluice.Unavailable, match="somebody keeps publishing"):
+    with pytest.raises(sluice.Unavailable, match="a client keeps publishing"):
         recovered(place, 5.0)
 
 
@@ -364,7 +364,7 @@ def test_of_two_who_recover_at_once_one_is_refused(place: Place, monkeypatch: py
 
     def sleep(*_: object) -> None:
         monkeypatch.setattr(SystemClock, "sleep", lambda *_: None)
-        with pytest.raises(sluice.InvalidRequest, match="somebody else is recovering") as caught:
+        with pytest.raises(sluice.InvalidRequest, match="another client is recovering") as caught:
             recovered(place)
         refused.append(str(caught.value))
 

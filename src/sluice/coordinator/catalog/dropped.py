@@ -144,7 +144,7 @@ def hand_to_removal(home: Home, identity: str) -> DroppedRecord:
         node = home.fresh(lambda session: session.read(path))
         dropped = _record(node)
         if node is None or dropped is None:
-            raise TableNotFound(f"the table dropped as {identity} is not there any more: somebody brought it back, or deleted it")
+            raise TableNotFound(f"the table dropped as {identity} is gone: another client brought it back, or deleted it")
         if dropped.purging:
             return dropped
         tree = TableTree(dropped.location)

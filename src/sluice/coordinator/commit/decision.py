@@ -211,7 +211,7 @@ class _Resolution:
             taken = None if attaches else self.winner(intent.expected_version)
             if taken is not None:
                 return version_taken(taken)
-            first = "somebody else created the table first" if intent.expected_version == 0 else "another commit came first"
+            first = "another client created the table first" if intent.expected_version == 0 else "another commit came first"
             return Refusal(
                 "expected-version",
                 "ProtocolChangedException",

@@ -192,7 +192,7 @@ class Leg:
         return self.table.publisher.publish_pending() != self.published
 
     def refile(self) -> None:
-        """Move the slot to the present generation; anybody may do that, and somebody else may have done it."""
+        """Move the slot to the present generation; any client may do that, and another one may have done it."""
         assert self.claim is not None
         assert self.intent is not None
         state = self.table.context.read_head()

@@ -1,4 +1,4 @@
-"""Named consumers of a table, as the floor above asks for them."""
+"""Named consumers of a table, for the floors above."""
 
 from __future__ import annotations
 

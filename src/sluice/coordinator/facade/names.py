@@ -1,4 +1,4 @@
-"""Names of tables, as floors above ask for them."""
+"""Names of tables, for the floors above."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, locati
             return
         if node is not None:
             raise InvalidRequest(
-                f"somebody else is recovering {location}: {node.data.decode()}; wait for them", location=location
+                f"another client is recovering {location}: {node.data.decode()}; wait for them", location=location
             ) from trouble
     raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); try again", location=location) from trouble
 

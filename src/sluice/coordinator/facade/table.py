@@ -1,4 +1,4 @@
-"""A table's access to its coordinator, for everything above: the questions, without how they are answered."""
+"""A table as the floors above see it: one object with the verbs that the coordinator carries out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def this_client(application: str | None = None) -> ClientName:
 
 
 class CoordinatedTable(TableClient):
-    """A table whose commits a coordinator orders. Thread-safe.
+    """A table whose commits a coordinator orders. Thread-safe. Its verbs; the other methods are about the table and this client:
 
     ==================================  ==============================================================================
     ``commit`` (``validate``)           file a change and wait for its decision; check before whether it can still commit
@@ -57,7 +57,6 @@ class CoordinatedTable(TableClient):
     ``head`` (known, fresh)             the decided state of the table
     ``log``                             the changes of each version
     ``publish``, ``settle``             publish what is ratified; wait until the queue is decided
-    ``watched``                         the last version, and a call when there is another
     ``arrivals``                        wait for versions to be published
     ``leases``, ``chance``              keep others out: on request, and after a loss
     ``pin``                             keep a version's files from garbage collection
@@ -98,11 +97,6 @@ class CoordinatedTable(TableClient):
     def store(self) -> ObjectStore:
         """The object store below that location."""
         return self.context.objects
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of this client."""
-        return self.context.limits
 
     @property
     def application(self) -> str:
@@ -174,7 +168,7 @@ class CoordinatedTable(TableClient):
         """Raise InvalidRequest if the actions of a transaction are too large for other clients."""
         from ..admission.submission import require_room
 
-        require_room(actions_bytes, self.limits)
+        require_room(actions_bytes, self.context.limits)
 
     def outcome(self, transaction_id: str, timeout_s: Timeout, *, after: int = -1) -> Outcome:
         """The outcome of a transaction, looked for in versions higher than `after`; an undecided one is decided now."""

@@ -197,7 +197,7 @@ class LeaseRequest:
             path, holder = in_the_way
             if deadline is not None and deadline.over:
                 raise LeaseHeld(
-                    f"{self._in_words()} was not granted in time: somebody else has {held_in_words(holder)}",
+                    f"{self._in_words()} was not granted in time: another client has {held_in_words(holder)}",
                     facts=held_facts(path, holder),
                     filed=False,
                 )
@@ -252,7 +252,7 @@ class LeaseRequest:
         circle = find_cycle(self.store, self._wait)
         if circle:
             raise DeadlockDetected(
-                f"{self._in_words()} waits for somebody who waits for a lease held here ({'; '.join(circle)}): release the leases held, "
+                f"{self._in_words()} waits for a client that waits for a lease held here ({'; '.join(circle)}): release the leases held, "
                 "and take all of them in one request",
                 facts={"circle": list(circle)},
             )
@@ -284,7 +284,7 @@ class LeaseRequest:
         except ApplyRefused as refused:
             if isinstance(refused.cause, NoNode):
                 self._lost(self._places[0])
-            return False  # somebody else was granted a lease meanwhile
+            return False  # another client was granted a lease meanwhile
         except ReplyLost:
             self.store.barrier()
             # check: lost-grant-is-looked-for

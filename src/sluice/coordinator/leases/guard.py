@@ -89,7 +89,7 @@ class LeaseView:
             return Refusal(LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost})
         for lease in self.granted:
             if self._stops(intent, lease):
-                message = f"somebody else has {held_in_words(lease.request)}; wait until it is released, or see `sluice leases`"
+                message = f"another client has {held_in_words(lease.request)}; wait until it is released, or see `sluice leases`"
                 return Refusal(HELD, "LeaseHeld", message, facts=held_facts(lease.path, lease.request))
         return None
 

@@ -19,7 +19,7 @@ from .lease import held_by_this_thread, paths_of
 
 __all__ = ["Turn"]
 
-_WHO: Final = "somebody else has"
+_WHO: Final = "another client has"
 
 
 class Turn:

@@ -194,7 +194,7 @@ def require_history(context: TableContext) -> Head:
         head = context.up_to_date(lambda: require_head(context))
     if head.version < 0:
         raise NotATable(
-            f"the coordinator knows no version of the table at {context.tree.location}: its data were lost while somebody began to create "
+            f"the coordinator knows no version of the table at {context.tree.location}: its data were lost while a client began to create "
             "the table; rebuild them from the log (sluice.recover)",
             location=context.tree.location,
         )

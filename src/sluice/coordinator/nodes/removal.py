@@ -77,7 +77,7 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
             session.apply(ops)
         except (ApplyRefused, ReplyLost):
             continue
-    raise Unavailable(f"somebody changes {tree.location} while it is dropped: try again", location=tree.location)
+    raise Unavailable(f"another client changes {tree.location} while it is dropped: try again", location=tree.location)
 
 
 def name_removal(session: CoordinationStore, tree: TableTree, back: Node | None) -> list[Op]:

@@ -152,7 +152,7 @@ class Publisher:
                 self._refuse_taken_over(found, version)
                 refuse_old_data(context.objects, version)
                 raise ForeignCommit(
-                    f"{commit_path(version)} in {context.objects.location} was written by somebody who does not commit through sluice "
+                    f"{commit_path(version)} in {context.objects.location} was written by a program that does not commit through sluice "
                     f"(it differs from the ratified version {version}); stop that writer and move the file to another place: "
                     "then the ratified version is published, and the file's rows can be written again through sluice",
                     version=version,

@@ -19,7 +19,7 @@ __all__ = ["create_if_missing", "plan_batch"]
 
 
 def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: Callable[[], None] = lambda: None) -> None:
-    """Create the table that the options describe, without rows, unless it is there or somebody else is faster.
+    """Create the table that the options describe, without rows, unless it is there or another client is faster.
 
     `require_new` is called first where it is not there, and raises if it should be.
     """

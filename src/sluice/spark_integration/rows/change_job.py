@@ -1,4 +1,4 @@
-"""One change of rows by Spark: the table's rows as a frame with their places, what tasks did with them, and the draft after it."""
+"""One change of rows by Spark: the table's rows as a DataFrame with their places, the tasks' results, and the draft that gets them."""
 
 from __future__ import annotations
 

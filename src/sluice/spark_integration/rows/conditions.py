@@ -1,4 +1,4 @@
-"""Conditions and expressions as Spark resolves them, and the parts of a condition that speak of the target alone.
+"""Conditions and expressions as Spark resolves them, and the parts of a condition that depend on the target alone.
 
 Spark's analyser resolves names (case, aliases, backticks, nested fields) and inserts casts. The resolved trees are read through
 the JVM; the parts that sluice can evaluate exactly become its SQL for skipping files and for the transaction's footprint.

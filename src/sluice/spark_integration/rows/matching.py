@@ -1,4 +1,4 @@
-"""The join of a MERGE, the clause of each row, and what the tasks have to do with it."""
+"""The join of a MERGE, the clause of each row, and the instruction for the tasks that follows from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of a MERGE: kept, so that it is evaluated once, and what its join columns hold.
+"""The source of a MERGE: kept, so that it is evaluated once, and the values of its join columns.
 
 A source that is kept has numbered rows: the tasks that read the target report which of them matched, and the others are inserted
 by a job that reads the source alone. So the target's rows are never shuffled if the source is small.

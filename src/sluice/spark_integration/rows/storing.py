@@ -1,4 +1,4 @@
-"""Rows of a DataFrame with the types of a table's columns, as Spark's own tables take them in."""
+"""Rows of a DataFrame with the types of a table's columns, cast as Spark casts rows for its own tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions of tables a DataFrame reads: Spark's scans of tables say it in their options, where plans keep it."""
+"""Finds the versions of tables that a DataFrame reads: Spark's plans keep them in the options of their scans."""
 
 from __future__ import annotations
 

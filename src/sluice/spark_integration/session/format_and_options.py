@@ -1,4 +1,4 @@
-"""Format and options of a reader or a writer: what is remembered of them, and whether the format is sluice's."""
+"""The format and options that a reader or a writer was given, and whether the format is sluice's."""
 
 from __future__ import annotations
 

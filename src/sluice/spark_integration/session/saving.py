@@ -125,7 +125,7 @@ def save(
     except TableExists:
         if write.mode != "ignore":
             raise
-        _log.info("%s was created by somebody else meanwhile: nothing is written, the save mode is ignore", options.address.location)
+        _log.info("%s was created by another client meanwhile: nothing is written, the save mode is ignore", options.address.location)
 
 
 def insert(frame: DataFrame, location: str, write: Write) -> None:

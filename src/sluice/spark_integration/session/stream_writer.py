@@ -167,6 +167,6 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
             try:
                 self._create(replace(parsed, name=called, managed=managed))
             except TableExists:
-                if not is_known(self._options, name):  # somebody else was faster, such as another query into this table
+                if not is_known(self._options, name):  # another client was faster, such as another query into this table
                     raise
         return location_of(self._options, name)

@@ -1,4 +1,4 @@
-"""What a stream into a table needs and cannot have: a checkpoint, the table that it wrote before, and no update mode."""
+"""Requirements of a stream into a table: a checkpoint, the table that it wrote before, and a mode other than update."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def checkpoint_of(spark: SparkSession, told: str | None) -> str:
     place = told or spark.conf.get(_CHECKPOINT, "")
     if not place:
         raise InvalidRequest(
-            "no checkpoint was named: give option('checkpointLocation', ...), a folder of this query's own. By it a restarted query "
+            "no checkpoint was named: give option('checkpointLocation', ...), a folder for this query alone. By it a restarted query "
             f"finds its place and its id (or set {_CHECKPOINT}, and give the query a name)",
             option="checkpointLocation",
         )

@@ -1,4 +1,4 @@
-"""BEGIN ATOMIC ... END: the statements of a block as one transaction over all tables in it, whichever engine carries them out."""
+"""BEGIN ATOMIC ... END: the statements of a block as one transaction over all tables in it, for both engines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """EXPLAIN CONFLICT: whether two statements can conflict, decided by the engine that decides commits, without running them.
 
-What a statement's conditions and values say is the engine's part: it gives conditions that sluice can evaluate, or none.
+The engine interprets a statement's conditions and values: it gives conditions that sluice can evaluate, or none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables come to be: as a definition says, or as they are there already."""
+"""Creates tables by a definition, or opens the existing ones that it allows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def made(place: Place, wanted: Definition) -> Table:
     except TableExists:
         if wanted.how == "create":
             raise
-        return _adapted(opened(place), wanted)  # somebody else created it meanwhile
+        return _adapted(opened(place), wanted)  # another client created it meanwhile
 
 
 def named(catalog: Catalog, wanted: Definition) -> Table:

@@ -1,6 +1,6 @@
 """What the footer of a file that Spark has just written by our rules says of its rows: statistics like those of our own writer.
 
-`footers` reads files of anybody. Here the writer is known (parquet-mr, with the table's schema, times in microseconds, no
+`footers` reads files of any writer. Here the writer is known (parquet-mr, with the table's schema, times in microseconds, no
 old calendars). So places of columns are known, nested ones, too, and bounds of floating-point numbers hold: parquet-mr takes NaN
 for the largest number, and the footer has it as such.
 """

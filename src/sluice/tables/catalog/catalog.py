@@ -134,7 +134,7 @@ class Catalog:
                     if last:
                         raise
                 for each in self.tables(name):
-                    with suppress(TableNotFound):  # somebody else dropped it
+                    with suppress(TableNotFound):  # another client dropped it
                         self.drop(each.full_name, timeout_s=limit)
 
     # -- looking -----------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class AutoCompaction:
                 done = compact(access, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
                 _log.info("small files of %s were merged: %s", location, done)
         except LeaseHeld:
-            _log.debug("somebody else compacts %s", location)
+            _log.debug("another client compacts %s", location)
         except (SluiceError, pa.ArrowException, OSError) as trouble:
             _log.warning("the small files of %s were not merged, a later commit looks again: %s", location, trouble)
 

@@ -187,7 +187,7 @@ def _retention(configured: str | None, retain_hours: float | None, *, force: boo
         raise InvalidRequest(
             f"retain_hours={retain_hours:g} is shorter than the {own_ms / _HOUR_MS:g} hours for which this table keeps replaced files "
             f"({DELETED_FILE_RETENTION_KEY}): readers of older versions, and other engines in the middle of a read, would lose theirs. "
-            "Wait, change the property, or force it if nobody reads anything but the latest version",
+            "Wait, change the property, or force it if no program reads older versions",
             retain_hours=retain_hours,
         )
     return asked_ms, own_ms

@@ -1,11 +1,11 @@
 """ANALYZE: statistics of data files that lack them, so that readers can skip these files.
 
-Files that sluice writes have statistics from the beginning. Those of converted tables, of other engines, and those from the time before a
-property made more columns count, may lack some. A footer that knows them is enough; otherwise the columns are read. The commit adds the
+Files that sluice writes have statistics from the beginning. Files of converted tables and of other engines may lack some, and so may
+files that are older than a property which indexes more columns. If a file's footer has them they are taken from there; otherwise the
+columns are read. The commit adds the
 same files again, with the statistics (`dataChange` is false): no row changes, and nothing is written but the log.
 
-What others commit meanwhile is not lost: the commit happens under a lease, on the version that is the latest then, and leaves out files
-that have changed.
+Commits of others meanwhile are not lost: the commit is made under a lease, on the latest version, and leaves out files that have changed.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def commit_first(
     new: NewName | None = None,
     timeout_s: Timeout,
 ) -> Commit:
-    """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists if somebody else was first."""
+    """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists for a table that is there."""
     metadata = registry.named_after_coordinator(access.ours, metadata)
     if new is not None:
         named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
@@ -292,13 +292,13 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
         try:
             return create()[0], False
         except TableExists:
-            _log.info("%s was created by somebody else at the same moment", address.location)
+            _log.info("%s was created by another client at the same moment", address.location)
     raise AssertionError("the second look returns or raises")
 
 
 def _created_meanwhile(address: TableAddress) -> TableExists:
     return TableExists(
-        f"somebody else created a table at {address.location} at the same moment; open it, or choose another location",
+        f"another client created a table at {address.location} at the same moment; open it, or choose another location",
         location=address.location,
     )
 

@@ -193,7 +193,7 @@ def _await_quiet(
             return
         claim.require()
     raise Unavailable(
-        f"somebody keeps publishing to {store.location}: find the writers that still reach the former coordinator and stop them",
+        f"a client keeps publishing to {store.location}: find the writers that still reach the former coordinator and stop them",
         location=store.location,
     )
 
@@ -223,7 +223,7 @@ def _seal(table: CoordinatedTable, claim: RebuildingClaim, former: str | None) -
                 row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
             )
             return head, snapshot
-    raise Unavailable(f"somebody keeps publishing to {store.location}: find that writer and stop it", location=store.location)
+    raise Unavailable(f"a client keeps publishing to {store.location}: find that writer and stop it", location=store.location)
 
 
 def _incomplete(store: ObjectStore, snapshot: Snapshot) -> Iterator[Incomplete]:

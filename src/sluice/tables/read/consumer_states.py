@@ -1,4 +1,4 @@
-"""The named consumers of a table, as an operator sees them: how far each is, who it is, and how far it has to go."""
+"""The named consumers of a table, as an operator sees them: each one's position, its running instance and its lag."""
 
 from __future__ import annotations
 

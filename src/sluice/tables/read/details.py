@@ -1,4 +1,4 @@
-"""What describes a version of a table."""
+"""The description of a version of a table: id, name, size, properties, protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published versions of a table, for who asks again and again, or waits: by watches in the coordinator, or by looking at the store.
+"""The published versions of a table, for callers that poll or wait: by watches in the coordinator, or by looking at the store.
 
 With the coordinator it costs nothing as long as nothing was committed. Without it, the pauses between two looks at the store grow while
 nothing is new.

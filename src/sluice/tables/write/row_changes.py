@@ -1,4 +1,4 @@
-"""What an engine outside of this process did to a table's rows, put into a draft.
+"""Puts changes that an engine outside of this process made to a table's rows into a draft.
 
 The engine (Spark's tasks) finds rows by file and position and writes the files with new rows; here they become part of an open
 transaction, as if one of its own operations had done it.

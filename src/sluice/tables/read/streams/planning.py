@@ -1,4 +1,4 @@
-"""Where a batch of a stream ends, and what lies between two offsets. Pure: what each version gives is asked of the caller.
+"""Where a batch of a stream ends, and which files are between two offsets. Pure: the caller provides what each version gives.
 
 A batch takes files in the order of versions, and within one in the order of its commit, until a limit is reached: one large version
 becomes several batches, several small ones become one. A version's changes come together unless they alone exceed the limits, so that
