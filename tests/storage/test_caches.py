@@ -36,7 +36,7 @@ def test_a_value_that_is_replaced_gives_its_room_back() -> None:
 def test_results_are_kept_by_the_length_of_their_texts() -> None:
     called: list[tuple[str, int]] = []
 
-    @cached_by_size(10_000, per_character=10)
+    @cached_by_size(100_000)
     def parsed(text: str, number: int) -> None:
         called.append((text, number))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from .locks import ForkSafeLock
 
@@ -14,6 +14,9 @@ __all__ = ["BytesBounded", "cached_by_size"]
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
+
+_BYTES_PER_CHARACTER: Final = 100
+"""What a parsed text takes in memory, about."""
 
 
 class BytesBounded(Generic[K, V]):
@@ -66,8 +69,8 @@ class BytesBounded(Generic[K, V]):
             self._bytes -= dropped[1]
 
 
-def cached_by_size(bytes_max: int, *, per_character: int) -> Callable[[F], F]:
-    """Cache a function of hashable positional arguments; a result counts this many bytes per character of the texts in the arguments."""
+def cached_by_size(bytes_max: int) -> Callable[[F], F]:
+    """Cache a function of hashable positional arguments; a result counts by the length of the texts in the arguments."""
 
     def decorated(function: F) -> F:
         results: BytesBounded[tuple[Any, ...], tuple[Any]] = BytesBounded(bytes_max)
@@ -77,7 +80,7 @@ def cached_by_size(bytes_max: int, *, per_character: int) -> Callable[[F], F]:
             found = results.get(arguments)
             if found is None:
                 found = (function(*arguments),)
-                results.keep(arguments, found, per_character * _characters(arguments))
+                results.keep(arguments, found, _BYTES_PER_CHARACTER * _characters(arguments))
             return found[0]
 
         return cast(F, cached)

@@ -66,19 +66,19 @@ def reads_in(footprint: Footprint, lease: LeaseNode) -> bool:
     return any(scopes_meet(sql, footprint.partition_types, lease.where, lease.partition_types) for sql in footprint.predicates)
 
 
-@cached_by_size(_CACHED_BYTES_MAX, per_character=100)
+@cached_by_size(_CACHED_BYTES_MAX)
 def _meet(one: str, other: str, types: _Types) -> bool:
     columns = dict(types)
     return overlap(condition(one, columns), condition(other, columns), schema_of(columns))
 
 
-@cached_by_size(_CACHED_BYTES_MAX, per_character=100)
+@cached_by_size(_CACHED_BYTES_MAX)
 def _skipper(where: str, types: _Types) -> Skipper:
     columns = dict(types)
     return Skipper(condition(where, columns), schema_of(columns), tuple(columns))
 
 
-@cached_by_size(_CACHED_BYTES_MAX, per_character=100)
+@cached_by_size(_CACHED_BYTES_MAX)
 def _in_partition(key: str, where: str, types: _Types) -> bool:
     values = orjson.loads(key)
     if not isinstance(values, dict) or not all(v is None or isinstance(v, str) for v in values.values()):

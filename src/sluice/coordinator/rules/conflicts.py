@@ -52,6 +52,8 @@ __all__ = [
 ]
 
 # A feature of which no property is set is not in use.
+_NAMED_MAX: Final = 3
+"""The most files, partitions or domains that a finding names."""
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
@@ -140,10 +142,10 @@ class Rule:
     advice: str
 
 
-def _some(names: Iterable[str], most: int = 3) -> str:
+def _some(names: Iterable[str]) -> str:
     listed = sorted(set(names))
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    more = f" and {len(listed) - _NAMED_MAX} more" if len(listed) > _NAMED_MAX else ""
+    return ", ".join(listed[:_NAMED_MAX]) + more
 
 
 def shared_in_words(rows: Mapping[str, int]) -> str:

@@ -58,7 +58,7 @@ class ReadScope:
         return [add for add in adds if id(add) in found]
 
 
-@cached_by_size(_SCOPES_BYTES_MAX, per_character=100)
+@cached_by_size(_SCOPES_BYTES_MAX)
 def _scope(
     predicates: tuple[str, ...], partition_types: tuple[tuple[str, str], ...], column_types: tuple[tuple[str, str], ...]
 ) -> ReadScope:

@@ -59,7 +59,7 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
         return build.TRUE
 
 
-@cached_by_size(_PARSED_BYTES_MAX, per_character=100)
+@cached_by_size(_PARSED_BYTES_MAX)
 def trees(text: str, noun: str) -> tuple[Any, ...]:
     """The parsed trees, which must not be changed. Raises PredicateError."""
     try:

@@ -145,7 +145,7 @@ class Predicate:
         return self.to_sql()
 
 
-@cached_by_size(_PARSED_BYTES_MAX, per_character=100)
+@cached_by_size(_PARSED_BYTES_MAX)
 def _parse(sql: str, schema: StructType) -> Predicate:
     node = parse(sql, to_arrow(schema))
     try:
