@@ -1,4 +1,4 @@
-"""What every test stands on: an environment of its own, and the promise that nothing is left running."""
+"""What every test has: its own environment, and the promise that nothing is left running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletion vectors as they stand in a log, read by whoever judges production code: nothing here is shared with that.
+"""Deletion vectors as a log has them, read for the judges of production code: nothing here is shared with that.
 
 Written from the Delta protocol (sections "Deletion Vector Descriptor Schema" and "Deletion Vector Format").
 """
@@ -19,7 +19,7 @@ _UUID_LENGTH = 20
 
 
 def vector_key(vector: Mapping[str, Any]) -> str | None:
-    """The key of the object that a vector is in; None for one that stands in the log itself."""
+    """The key of the object that a vector is in; None for one in the log itself."""
     if vector["storageType"] == "i":
         return None
     text = vector["pathOrInlineDv"]

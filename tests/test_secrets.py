@@ -58,7 +58,7 @@ def nodes(store: CoordinationStore, path: str = "/") -> Iterator[str]:
 
 
 def holders(texts: dict[str, str]) -> list[str]:
-    """Where the mark is, with what stands around it."""
+    """Where the mark is, with the text around it."""
     return [f"{name}: ...{text[max(0, text.index(MARK) - 200) : text.index(MARK) + 60]}..." for name, text in texts.items() if MARK in text]
 
 

@@ -42,15 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
             print("interrupted; everything that was started was ended", file=sys.stderr)
             return 130
         except Exception:
-            print(f"the run itself failed; what it left lies in {folder}", file=sys.stderr)
+            print(f"the run itself failed; what it left is in {folder}", file=sys.stderr)
             raise
     _show(verdict)
     if verdict.violations:
-        print(f"the evidence lies in {folder}; once more: python -m tests.chaos --minutes {plan.seconds / 60:g} --seed {plan.seed}")
+        print(f"the evidence is in {folder}; once more: python -m tests.chaos --minutes {plan.seconds / 60:g} --seed {plan.seed}")
     elif asked.judge is None and not asked.keep:
         shutil.rmtree(folder)
     else:
-        print(f"the evidence lies in {folder}")
+        print(f"the evidence is in {folder}")
     print(json.dumps(summary(plan, verdict)))
     return 1 if verdict.violations else 0
 

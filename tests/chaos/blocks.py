@@ -1,6 +1,6 @@
 """SQL among the rest: transfers between the two ledgers as blocks, BEGIN ATOMIC ... END, without Spark.
 
-A block has a key. Whoever hears no answer runs it again under that key, and it still happens once. Its parts are written in several
+A block has a key. A worker without an answer runs it again under that key, and it still happens once. Its parts are written in several
 ways that mean the same rows: with subqueries or without, INSERT or MERGE.
 """
 

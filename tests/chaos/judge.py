@@ -24,7 +24,7 @@ _SERIALIZABLE = "Serializable"
 
 @dataclass
 class Place:
-    """Where a transaction stands in a table's log, with the operation it belongs to."""
+    """A transaction's place in a table's log, with the operation that it belongs to."""
 
     transaction: Transaction
     operation: Operation | None
@@ -98,7 +98,7 @@ class Judge:
         return self.violations
 
     def _all_places(self, operation: Operation, places: Mapping[str, Mapping[str, list[Transaction]]]) -> Mapping[str, list[Transaction]]:
-        """Where an operation stands, or any other that says the same number."""
+        """The place of an operation, or of any other with the same number."""
         if operation.number is None:
             return places.get(operation.name, {})
         found: dict[str, list[Transaction]] = defaultdict(list)
@@ -138,7 +138,7 @@ class Judge:
             self.violations.append(f"torn: {label} is in {sorted(places)}, and not in {sorted(set(operation.does) - set(places))}")
 
     def _joint(self) -> None:
-        """Every version that the log says belongs to others stands beside them."""
+        """Every version that the log connects with others has them."""
         for name, table in self.tables.items():
             for place in table.places.values():
                 for location, version in place.transaction.joint.items():

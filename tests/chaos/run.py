@@ -132,7 +132,7 @@ def _begun(path: Path) -> bool:
 
 def _settle(world: World, diary: Diary) -> None:
     """Ask what became of every transaction whose answer is open, and of some whose answer is certain; then collect garbage."""
-    time.sleep(SESSION_S + 4)  # whoever is dead is known to be
+    time.sleep(SESSION_S + 4)  # dead clients are known to be dead
     tables = world.open_tables()
     history = read_history(world.folder / "history")
     for operation, id_ in _to_ask(history, random.Random(f"{world.seed}/asking")):

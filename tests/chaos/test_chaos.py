@@ -1,4 +1,4 @@
-"""What breaks things: the faults are decided by the seed, the lines do what they are told; and a run of some seconds."""
+"""The faults: the seed decides them, the lines carry them out; and a run of some seconds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_twenty_minutes_kill_streams_and_consumers_two_hundred_times() -> None:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """A server that answers what it is told."""
+    """A server with answers that the test sets."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

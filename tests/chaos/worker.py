@@ -154,7 +154,7 @@ class Worker:
         return self.answer(operation, name, work)
 
     def persist(self, begun: sluice.Transaction | sluice.JointTransaction) -> Commit | sluice.CommitInfo | None:
-        """Commit. Who hears no answer lets it be, or tries again, or takes it back: that never does it twice, nor after all."""
+        """Commit. Without an answer the worker gives up, repeats or takes it back: it never happens twice, nor after that."""
         try:
             return begun.commit()
         except (sluice.OutcomeUnknown, sluice.Unavailable):

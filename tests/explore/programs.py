@@ -137,7 +137,7 @@ def deleter(table: str, old: str, new: str, limits: Limits | None = None) -> Pro
 
 
 def settler(table: str, limits: Limits | None = None) -> Program:
-    """Sees to it that whatever is queued is decided, whoever filed it."""
+    """Decides everything that is queued, whichever client filed it."""
 
     def program(seat: Seat) -> None:
         try:

@@ -86,7 +86,7 @@ Request: TypeAlias = "Look | Change | Barrier | Close | ObjectCall | Wait | Ende
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client is told: a value, or an error to raise."""
+    """A client's answer: a value, or an error to raise."""
 
     value: Any = None
     error: SluiceError | None = None
@@ -97,7 +97,7 @@ class Answer:
         return self.value if self.error is None else _signature(self.error)
 
     def deliver(self) -> Any:
-        """The value; raises a fresh copy of the error, since many lives are told of the same one."""
+        """The value; raises a fresh copy of the error, since many lives get the same one."""
         if self.error is not None:
             raise _copied(self.error)
         return self.value

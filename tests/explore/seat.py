@@ -113,7 +113,7 @@ class SeatEvent:
         self._seat = seat
 
     def set(self) -> None:
-        """Let whoever waits go on."""
+        """Let the waiting threads go on."""
         self._seat.run.marks.append((self.number, True))
 
     def clear(self) -> None:
@@ -138,7 +138,7 @@ class SeatSession:
 
     @property
     def connected(self) -> bool:
-        """Whether this client has heard of no end of it; one that stood still may not have heard."""
+        """Whether this client has not seen its end; a paused client may have missed it."""
         return not self.lost
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:

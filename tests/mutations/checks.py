@@ -47,7 +47,7 @@ class _Point:
 
 
 class Points:
-    """The check points of a module. Raises ValueError for a comment that looks like one and is none."""
+    """The check points of a module. Raises ValueError for a comment that only looks like one."""
 
     def __init__(self, source: str) -> None:
         self._source = source

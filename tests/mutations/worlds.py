@@ -12,7 +12,7 @@ from tests.explore.worlds import WORLDS, search_of
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1 when a world broke a promise; what it was is told as `python -m tests.explore` does."""
+    """1 when a world broke a promise; the report is that of `python -m tests.explore`."""
     seconds, *names = arguments
     for name in names:
         world = WORLDS[name]

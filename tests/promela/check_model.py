@@ -48,7 +48,7 @@ class Found:
 
     @property
     def invariant(self) -> str:
-        """The invariant that is broken, as "I7", or "" when it is none that has a number."""
+        """The invariant that is broken, as "I7", or "" when it has no number."""
         if "acceptance cycle" in self.broken:
             return "I8"
         number = _INVARIANT.search(self.broken)

@@ -1,4 +1,4 @@
-"""A client as a program: it opens the tables, does its operations one after the other, and notes what it is told."""
+"""A client as a program: it opens the tables, does its operations one after the other, and notes the answers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Program:
                 self.next_one += 1
 
     def await_recovery(self) -> None:
-        """After the coordinator's data were lost: whoever notices first rebuilds them, while the others wait."""
+        """After the coordinator's data were lost: the first client that notices rebuilds them, while the others wait."""
         history = self.machine.around.history
         while history.lost_at is not None and len(history.recovered) < len(self.addresses) and not self.stopped:
             self.machine.clock.sleep(8.0 * self.machine.draw())
@@ -163,7 +163,7 @@ def _answer_of(commits: Mapping[int, Commit]) -> Answer:
 
 
 def ask(addresses: Sequence[Address], undecided: Sequence[Sequence[str]], timeout_s: float) -> list[Read]:
-    """What a client that comes when all is over is told of these transactions of each table, and what it reads there."""
+    """The outcomes that a client gets at the end for these transactions of each table, and the rows that it reads."""
     machine = addresses[0].machine
     history = machine.around.history
     reads: list[Read] = []

@@ -187,7 +187,7 @@ class _Garbage:
 
 
 def _owners_in(guid: str) -> tuple[str, str]:
-    """The plan, and the client (or "") that a transaction's id names: what stands for it."""
+    """The owners that a transaction's id names: the plan, and the client (or "")."""
     digits = guid.replace("-", "")
     client = digits[-12:]
     return digits[:12] + digits[13:16], client if int(client, 16) else ""

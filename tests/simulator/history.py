@@ -118,7 +118,7 @@ class Stored:
     by: str
     during: Call | None = None
     knows: int = 1
-    """The highest rendering that whoever did it knows."""
+    """The highest rendering that the client knows."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class PinTold:
 
 @dataclass
 class PresenceTold:
-    """A node that stands for somebody's transactions: a client's presence, or a plan's node. It may go and come back."""
+    """A node that owns transactions: a client's presence, or a plan's node. It may go and come back."""
 
     made: list[int] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)

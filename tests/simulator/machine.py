@@ -107,7 +107,7 @@ class Machine:
     draws: int = 0
     sessions: list[MemorySession] = field(default_factory=list)
     presence: Presence | None = None
-    """What stands for its transactions; made by whoever first needs it."""
+    """The owner of its transactions; made on first use."""
 
     def __post_init__(self) -> None:
         self._dice = self.around.dice.at(100 + self.number, self.incarnation)

@@ -80,7 +80,7 @@ class _Judgement:
                     yield f"I5: {stored.by} published version {version.number}, and does not know its rendering {needed}"
 
     def outcomes(self) -> Iterator[str]:
-        """Whoever asks in the end is told what the log says (I10)."""
+        """A client that asks in the end gets what the log says (I10)."""
         number = self._told.number
         read_only = {v.guid for v in self._told.verdicts if v.ordinal < 0 and v.refusal is None}
         gone = {stored.key for stored in self._told.stored if stored.content is None}
@@ -199,7 +199,7 @@ class _Answers:
         return same_plan or call.operation.kind == "rebring"
 
     def liveness(self) -> Iterator[str]:
-        """Once nothing goes wrong any more every call ends soon, and is told what became of it."""
+        """Once the faults end, every call ends soon, with its outcome."""
         healed = self._history.healed_s
         for call in self._history.calls:
             took = call.ended_s - max(call.began_s, healed) - _LOOKS * call.operation.options.get("wait_s", 0.0)

@@ -1,6 +1,6 @@
 """What rows the versions hold, and what readers were shown: judged by what each operation means.
 
-The logs are a serial order. An operation that stands in it did what it would have done alone, on the rows that stood right
+The logs are a serial order. Each operation in it did what it would have done alone, on the rows right
 before it, as far as the isolation levels of the tables it read say so.
 """
 

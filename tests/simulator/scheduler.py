@@ -1,7 +1,7 @@
 """One thread at a time, in virtual time.
 
 Every simulated thread has a stack of its own (a greenlet) and runs until it waits: for a call's reply, a time, an event.
-Then it says when it wants to go on, and hands the baton to whoever is due first. Nothing ever sleeps: time jumps to the next
+Then it says when it wants to go on, and hands the baton to the task that is due first. Nothing ever sleeps: time jumps to the next
 thing that is due. What is due at what time is decided by dice, so the same seed gives the same history.
 
 ::
@@ -9,7 +9,7 @@ thing that is due. What is due at what time is decided by dice, so the same seed
     task --pause(0.013)--> due list: (t=4.120 task a) (t=4.125 watch) (t=4.133 this task) ...
                                      the first one gets the baton, and `now` becomes its time
 
-All of it happens in one real thread, so handing on costs next to nothing. It also means that whoever waits for something
+All of it happens in one real thread, so handing on costs next to nothing. It also means that a task that waits for something
 real while it holds the baton waits for ever: locks that are held across calls have to be simulated ones.
 """
 
@@ -60,7 +60,7 @@ class Task(greenlet):
                 body()
         except Crashed:
             self.failure = None
-        except BaseException as error:  # noqa: BLE001 - whoever started the simulation is told
+        except BaseException as error:  # noqa: BLE001 - raised again where the simulation was started
             self.failure = error
         self.done = True
         self.scheduler.finished(self)
@@ -157,7 +157,7 @@ class Scheduler:
         return True
 
     def switch(self, task: Task) -> None:
-        """Hand the baton to whoever is due; returns when this task has it again."""
+        """Hand the baton to the task that is due; returns when this task has it again."""
         following = self._next()
         if following is None:
             self.hub.switch()
@@ -174,7 +174,7 @@ class Scheduler:
             raise Crashed
 
     def finished(self, task: Task) -> None:
-        """A task ended; whoever runs the simulation gives the baton to the next one."""
+        """A task ended; the simulation gives the baton to the next one."""
         self.tasks.discard(task)
         if task.failure is not None:
             self.failed.append((task.name, task.failure))
@@ -198,7 +198,7 @@ class Scheduler:
                 self.now = max(self.now, time)
                 try:
                     what()
-                except Exception as error:  # noqa: BLE001 - whoever started the simulation is told
+                except Exception as error:  # noqa: BLE001 - raised again where the simulation was started
                     self.failed.append(("an event", error))
                 continue
             if what.done or what.epoch != epoch:
@@ -220,7 +220,7 @@ class Scheduler:
 
 
 class Event:
-    """The events that production code gets from a simulated clock. Whoever sets one is heard after `delay()` seconds."""
+    """The events that production code gets from a simulated clock. A set takes effect after `delay()` seconds."""
 
     def __init__(self, scheduler: Scheduler, delay: Callable[[], float]) -> None:
         self._scheduler, self._delay = scheduler, delay
@@ -228,7 +228,7 @@ class Event:
         self._waiting: list[Task] = []
 
     def set(self) -> None:
-        """Let whoever waits go on, a moment later."""
+        """Let the waiting tasks go on, a moment later."""
         self._scheduler.at(self._scheduler.now + self._delay(), self._arrive)
 
     def _arrive(self) -> None:

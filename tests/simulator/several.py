@@ -75,7 +75,7 @@ class _Several:
         return self._evidence.era(verdict.tick), verdict.generation, verdict.slot
 
     def moments(self) -> Iterator[str]:
-        """What is read of several tables together stood together, at a moment of the call."""
+        """Versions that were read together existed together, at a moment of the call."""
         for call in self._history.calls:
             together = {read.table: read.version for read in call.reads if read.level == "together"}
             for versions, what in ((together, "read"), (call.read_versions, "began on")):

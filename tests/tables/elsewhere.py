@@ -63,7 +63,7 @@ def later(place: Place, ms: int) -> None:
 
 
 def expire_all(place: Place) -> None:
-    """Whoever is connected is paused for longer than its session lasts."""
+    """All connected clients are paused for longer than their sessions last."""
     for session in list(service_of(place)._sessions.values()):
         session.expire()
 

@@ -1,4 +1,4 @@
-"""Leases as users take them: commits of others wait, lost ones are told, transactions do not starve; and real processes."""
+"""Leases as users take them: commits of others wait, losses are reported, transactions do not starve; and real processes."""
 
 from __future__ import annotations
 

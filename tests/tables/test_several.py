@@ -234,7 +234,7 @@ def test_an_application_number_happens_once(shop: Shop) -> None:
 
 
 def test_the_tables_of_one_transaction_are_read_as_of_one_moment(shop: Shop, coordinator: str) -> None:
-    """A table that joins late is read as it stood when the first one was read, although both went on since."""
+    """A table that joins late is read as of the moment when the first one was read, although both changed since."""
     orders, stock, _ = shop.values()
     others = opened(shop, coordinator)
     with sluice.transaction() as tx:
@@ -251,7 +251,7 @@ def test_the_tables_of_one_transaction_are_read_as_of_one_moment(shop: Shop, coo
 
 
 def test_a_table_that_did_not_go_on_tells_no_moment(shop: Shop, coordinator: str) -> None:
-    """Of those that were read first one stands as it was: a third is read as it stood when the other one went on."""
+    """One of the tables that were read first is unchanged: a third one is read as of the moment when the other one changed."""
     orders, stock, totals = shop.values()
     others = opened(shop, coordinator)
     with sluice.transaction() as tx:

@@ -1,4 +1,4 @@
-"""What became of a transaction is told in bounded time: however long the log is, and however often sessions end."""
+"""A transaction's outcome is found in bounded time, however long the log is and however often sessions end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads of several tables as of one moment, however they are read and whoever commits meanwhile."""
+"""Heads of several tables as of one moment, however they are read, and while others commit."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_loo
 
 
 def test_of_two_calls_for_one_plan_the_one_whose_request_was_lost_finds_the_others_slot(world: World) -> None:
-    """It is told the same place. Nothing tells whose slot it is: `repeated` says that it is the transaction's first one."""
+    """It gets the same place. Nothing shows whose slot it is: `repeated` says that this is the transaction's first one."""
     first, second = world.client(QUICK), world.client(QUICK)
     intent = replace(append_intent(first.head(), "x.parquet"), filed_again=True)
     claims = []
@@ -87,7 +87,7 @@ def test_of_two_calls_for_one_plan_the_one_whose_request_was_lost_finds_the_othe
 
 @pytest.mark.notices("committed-once-in-a-batch")
 def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
-    """Whoever may make slots may make them twice, and need not say so."""
+    """A client that may create slots may create one twice, and need not say so."""
     client, asking = world.client(), world.client()
     intent = append_intent(client.head(), "x.parquet")
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_a_decided_slot_that_was_left_behind_is_not_decided_again(world: World) 
 
 @pytest.mark.notices("closed-generation-is-passed-on")
 def test_a_slot_that_comes_too_late_when_nobody_else_comes_any_more(world: World) -> None:
-    """Whoever published the last batch of a generation said so, so that one who waits there goes on in the next."""
+    """The publisher of a generation's last batch records that, so that a client which waits there goes on in the next one."""
     late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
     stale = late.head()
     for _ in range(2):

@@ -115,7 +115,7 @@ def test_an_intent_of_a_newer_format_stops_older_clients_where_the_head_admits_i
 
 @pytest.mark.notices("formats-are-admitted")
 def test_an_intent_of_a_format_that_nobody_files_is_refused(world: World) -> None:
-    """Whoever may create slots could stop a table otherwise."""
+    """Otherwise any client that may create slots could stop a table."""
     client = world.client()
     intent = append_intent(client.head())
     claim = claim_slot(client.context, intent, client.head(), soon())

@@ -83,7 +83,7 @@ def test_one_multi_files_it_and_one_ratifies_it(world: JointWorld) -> None:
 
 
 def test_a_transaction_of_one_table_asks_for_nothing_more_than_before(world: JointWorld) -> None:
-    """Neither in the queue nor on the fast path: what several tables need is only met where such a slot stands."""
+    """Neither in the queue nor on the fast path: only a slot of a transaction over several tables costs such requests."""
     for limits in (QUICK, DIRECT):
         client = world.client(limits)
         single(client, "a", append_intent(client.head("a")))

@@ -40,7 +40,7 @@ def ratifies(call: Call) -> bool:
 
 @pytest.mark.notices("the-queue-ends-before-it")
 def test_what_stands_behind_it_is_decided_behind_it(world: JointWorld) -> None:
-    """One of a single table before it and one after it; whoever asks for the last one decides all three, in their order."""
+    """One of a single table before it and one after it; a client that asks for the last one decides all three, in order."""
     dead, asking = world.client(), world.client()
     context = dead.committers["a"].context
     before, after = append_intent(dead.head("a")), append_intent(dead.head("a"))

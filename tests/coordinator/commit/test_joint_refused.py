@@ -60,7 +60,7 @@ def test_i11_a_decision_that_leaves_a_table_out_is_not_recorded(world: JointWorl
 
 
 def test_who_is_overtaken_in_one_table_records_nothing_in_the_others(world: JointWorld) -> None:
-    """The multi stands or falls with every head."""
+    """The multi succeeds only with all heads."""
     slow, fast = world.client(), world.client(DIRECT)
     overtaken: list[int] = []
 
@@ -202,7 +202,7 @@ def test_it_came_too_late_for_a_generation(world: JointWorld) -> None:
 
 
 def refused_elsewhere(world: JointWorld) -> tuple[str, str]:
-    """A transaction over a, b and c, refused in a and b; its slot in c stands behind one of a single table. The ids of both."""
+    """A transaction over a, b and c, refused in a and b; its slot in c is behind one of a single table. The ids of both."""
     dead, other = world.client(), world.client(QUICK.but(generation_slots_max=1))
     single_ones = [append_intent(dead.head(name)) for name in "aac"]
     for name, intent in zip("aac", single_ones, strict=True):
@@ -219,7 +219,7 @@ def refused_elsewhere(world: JointWorld) -> tuple[str, str]:
 
 @pytest.mark.parametrize("serial", [True, False])
 def test_what_another_table_refused_is_decided_where_it_is_asked_for(world: JointWorld, serial: bool) -> None:
-    """And so is what stands before it: who reads "serial" waits for that, and garbage collection for the slot."""
+    """So are the slots before it: a "serial" read waits for those, and garbage collection for the slot."""
     guid, before = refused_elsewhere(world)
     client = world.client()
     if serial:

@@ -425,7 +425,7 @@ def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) 
 
 
 def test_a_gap_among_the_records_is_no_end_of_looking(world: World) -> None:
-    """A record that is gone for good is told, however often it is looked for."""
+    """A record that is gone for good is reported, however often it is looked for."""
     client = world.client()
     client.append("first.parquet")
     world.objects.disk.fail_before("put_if_absent", times=10_000)

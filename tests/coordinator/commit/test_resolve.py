@@ -1,4 +1,4 @@
-"""Deciding is pure: however a queue is cut into batches, and whoever decides it, the outcomes are the same (I4)."""
+"""Deciding is pure: however a queue is cut into batches, and whichever client decides it, the outcomes are the same (I4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a slot is refused, and stops nobody, when it is not what the slot, its digest or its staged object say."""
+"""An intent that contradicts its slot, its digest or its staged object is refused, and stops no other."""
 
 from __future__ import annotations
 

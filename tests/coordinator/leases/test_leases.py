@@ -69,7 +69,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Waiter:
-    """A thread that asks for a lease, holds it until it is told, and is known to stand in the queue when it is made."""
+    """A thread that asks for a lease, and holds it until the test releases it; the request is in the queue when the object is made."""
 
     def __init__(self, world: World, mode: str = EXCLUSIVE, where: str = "") -> None:
         self.client = world.client()

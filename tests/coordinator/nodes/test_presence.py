@@ -22,7 +22,7 @@ from tests.coordinator.world import DIRECT, QUICK, World, append_intent
 
 
 class Clock(SystemClock):
-    """Stands still until it is told."""
+    """Stops until the test lets it go on."""
 
     def __init__(self, now_ms: int = 1000) -> None:
         self.ms = now_ms

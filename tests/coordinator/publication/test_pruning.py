@@ -1,4 +1,4 @@
-"""Verdict records go, and what was refused is told all the same, at the same price however much was refused (I10)."""
+"""Verdict records go, and refusals can still be asked for, at the same price however many there are (I10)."""
 
 from __future__ import annotations
 

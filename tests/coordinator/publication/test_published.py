@@ -1,4 +1,4 @@
-"""What "published" means: the file is in the log, whoever asks and whenever it is said."""
+"""What "published" means: the file is in the log, for every client that is told so."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def decided_by_another(world: World, count: int) -> list[tuple[Claim, Intent]]:
 
 @pytest.mark.parametrize("count", [1, 3, 100])
 def test_who_waits_reads_what_became_of_it_where_it_reads_that_it_is_published(world: World, count: int) -> None:
-    """Waiters of a small batch read no record, and those of a large one are told the same by its record."""
+    """Waiters of a small batch read no record; waiters of a large batch find the same in its record."""
     waiting = decided_by_another(world, count)
     client = world.client()
     record = last_record(world)
@@ -250,7 +250,7 @@ def test_a_place_in_published_that_is_none_is_malformed(place: object) -> None:
 
 
 def test_a_ratified_version_whose_slot_was_removed_is_not_tried_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot be published; whoever looks says so, and does not ask the coordinator all the time."""
+    """It cannot be published; a client that looks reports that, and does not ask the coordinator all the time."""
     world = World()
     client = world.client(QUICK)
     client.append()

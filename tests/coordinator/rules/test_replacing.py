@@ -42,7 +42,7 @@ def overwrite(actions: Sequence[Action], scope: str, policy: str) -> Attempt:
 
 
 def after(attempt: Attempt, *winners: Winner) -> tuple[set[str], set[str]]:
-    """What the overwrite removes and adds once it stands."""
+    """What the overwrite removes and adds after it is committed."""
     met = meet_all(attempt, winners, no_vectors)
     assert isinstance(met, Attempt)
     removes = {a.path for a in met.decoded() if isinstance(a, RemoveFile)}

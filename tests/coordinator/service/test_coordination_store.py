@@ -108,7 +108,7 @@ class ZooKeeperWorld:
         self._proxies[store.session_id].lose_reply()
 
     def expire(self, store: CoordinationStore) -> None:
-        """Whoever knows a session's password can take it over, and end it."""
+        """A client that knows a session's password can take it over, and end it."""
         assert isinstance(store, ZooKeeperStore)
         thief = KazooClient(self._hosts, client_id=store._client.client_id)
         thief.start()

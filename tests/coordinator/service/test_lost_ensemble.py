@@ -60,7 +60,7 @@ def test_a_session_outlives_a_restart_of_the_server(ensemble: Ensemble) -> None:
     store = ZooKeeperStore.connect(ensemble.hosts, chroot="/test", retry_s=30, session_timeout_s=30)
     store.create("/here", ephemeral=True)
     ensemble.kill(0)
-    time.sleep(3)  # it is asked whether data were lost, in vain
+    time.sleep(3)  # time to ask whether data were lost; they were not
     ensemble.start_server(0)
     assert store.read("/here") is not None
     assert not store.lost

@@ -53,7 +53,7 @@ def sessions_are_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def become(monkeypatch: pytest.MonkeyPatch, user: str | None, password: str = MARK) -> None:
-    """Whoever connects from now on is this user."""
+    """Clients that connect from now on are this user."""
     close_all()
     if user is None:
         monkeypatch.delenv("SLUICE_ZOOKEEPER_USER", raising=False)
@@ -76,7 +76,7 @@ def walk(store: Any, path: str = "/") -> Iterator[str]:
 
 
 def lists_of(address: str) -> dict[str, list[ACL]]:
-    """The access list of every node below the chroot, seen by whoever one is."""
+    """The access list of every node below the chroot, as the present user sees it."""
     store = connect(address)
     assert isinstance(store, ZooKeeperStore)
     return {path: store._client.get_acls(store._full(path))[0] for path in walk(store)}

@@ -1,4 +1,4 @@
-"""Tasks, commits and drivers fail: nothing is doubled, nothing is half there, and the user is told by name."""
+"""Tasks, commits and drivers fail: nothing is doubled, nothing is half there, and the error names the cause."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Faults at the steps of a MERGE: each step is passed in the driver, in a task, or in the process that lists the files of copies.
 
-What shall happen lies in a file beside the table, so that every process finds it; it happens once. `kill PID` kills a process, `kill 0`
+A file beside the table says what shall happen, so that every process finds it; it happens once. `kill PID` kills a process, `kill 0`
 the one that passes, `kill executor` the JVM of the executor whose task passes; `away` takes the table's folder away: a file takes its
 place, until `come_back`.
 """

@@ -1,6 +1,6 @@
 """Random operations on one table, as Spark is asked for them and as the model carries them out.
 
-A seed, a name and a number decide an operation, so whoever judges needs no record of what it was. Every row has a tag of its own,
+A seed, a name and a number decide an operation, so the judge needs no record of it. Every row has its own tag,
 which no operation changes: so rows can be followed through the versions.
 """
 

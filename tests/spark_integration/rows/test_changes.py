@@ -289,7 +289,7 @@ def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
 
 
 def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
-    """Each in a thread with an attempt until it stands: no row is lost."""
+    """Each in a thread that repeats it until it is committed: no row is lost."""
     table = made(place, by=())
 
     def drive(number: int) -> None:

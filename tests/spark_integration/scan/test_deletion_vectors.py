@@ -41,7 +41,7 @@ def rows(first: int, last: int) -> pa.Table:
 
 
 def delete_positions(place: Place, chosen: Callable[[int, AddFile], Iterable[int]]) -> list[str]:
-    """Delete rows by vectors: of each file those at the positions it is told; gives the storage types of the vectors."""
+    """Delete rows by vectors: of each file those at the given positions; returns the storage types of the vectors."""
     access = Access.coordinated(place.table()._access.address)
     snapshot = access.latest()
     transaction_id = str(uuid.uuid4())

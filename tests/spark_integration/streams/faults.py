@@ -21,7 +21,7 @@ from ..rows.faults import points, put_in, step
 IN_PLANNING = ("before-planning", "after-planning")
 IN_TASKS = ("task-begins", "task-ends")
 POINTS = ("before-ratify", "after-ratify", "before-publish", "after-publish", "before-ack")
-"""Passed by whoever commits."""
+"""Every committing process passes them."""
 COMMITTING = ("before-commit", *POINTS, "after-commit")
 READING = ("before-offset", "after-offset", "before-partitions", "after-partitions")
 """Passed in the process of a query that reads."""

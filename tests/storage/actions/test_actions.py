@@ -185,7 +185,7 @@ def test_metadata_without_a_schema_is_that_of_a_table_that_has_none_yet() -> Non
 
 
 def test_a_line_that_breaks_the_protocol_does_not_make_the_file_a_damaged_one() -> None:
-    """A copy of the file would say the same; whoever wrote it has to be asked."""
+    """A copy of the file would say the same; only its writer knows."""
     with pytest.raises(CorruptLogFile, match=r"line 2 of 7\.json breaks the Delta protocol: txn: lacks version") as caught:
         decode_commit(b'{"commitInfo":{}}\n{"txn":{"appId":"a"}}\n', name="7.json")
     assert "the engine that wrote it" in caught.value.message

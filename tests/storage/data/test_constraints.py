@@ -1,4 +1,4 @@
-"""CHECK constraints and invariants: what is checked, what is told, and what makes a table unwritable."""
+"""CHECK constraints and invariants: what is checked, what the errors say, and what makes a table unwritable."""
 
 from __future__ import annotations
 

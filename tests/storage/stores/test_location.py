@@ -1,4 +1,4 @@
-"""Locations: one spelling each, and messages for what is none."""
+"""Locations: one spelling each, and errors for what is no location."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def killed_at(service: MemoryCoordination, number: int, act: Callable[[], object
         service.before = service.after = None
         for session in list(service._sessions.values()):
             session.expire()
-        presence._presences.clear()  # whoever comes next is another client
+        presence._presences.clear()  # the next call is another client's
     return False
 
 

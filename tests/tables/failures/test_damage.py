@@ -195,7 +195,7 @@ def test_a_foreign_commit_met_when_the_next_version_is_published(place: Place, a
     assert caught.value.version == 2
     assert "stop that writer" in str(caught.value)
     assert "to another place" in str(caught.value)
-    # the others are told as well, and nobody has written over the file or after it
+    # the others get the error as well, and no client has replaced the file or written after it
     with pytest.raises(sluice.ForeignCommit):
         other.append(flights(("LGA", 1, 1)))
     assert log_file(place, 2).read_bytes() == foreign

@@ -1,4 +1,4 @@
-"""One deadline for a call, or for several calls together: what is waited for ends with it, whoever is away."""
+"""One deadline for a call, or for several calls together: every wait ends with it, whichever service is away."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ WRITES: dict[str, Callable[..., object]] = {
 
 
 class Manual(SystemClock):
-    """A monotonic clock that stands until it is told."""
+    """A monotonic clock that the test moves."""
 
     def __init__(self) -> None:
         self.at_s = 0.0

@@ -213,7 +213,7 @@ def test_an_embedded_server_killed_under_load(tmp_path: Path) -> None:
 @pytest.mark.zookeeper
 @pytest.mark.slow
 def test_a_leader_killed_and_a_majority_lost_and_back_under_load(tmp_path: Path) -> None:
-    """Each of three servers in turn, so the leader is among them; then two at once. They come back, and nobody is told a thing."""
+    """Each of three servers in turn, so the leader is among them; then two at once. They come back, and no call fails."""
     directory = tmp_path / "zookeeper"
 
     def kill() -> None:

@@ -1,4 +1,4 @@
-"""Slots that hold anything at all: each gets a verdict, the queue goes on, and nobody's client fails."""
+"""Slots that hold anything at all: each gets a verdict, the queue goes on, and no client fails."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Victim:
         return self.open()._access.ours.outcome(guid, Deadline.after(20, SystemClock()))
 
     def refuses(self, guid: str, match: str = ".") -> None:
-        """The verdict is a refusal, told to whoever asks; the queue goes on before and behind it, and the table reads."""
+        """The verdict is a refusal, for every client that asks; the queue goes on before and behind it, and the table reads."""
         with pytest.raises(NotCommitted, match=match):
             raise self.outcome(guid).error or AssertionError("it was committed")
         self.goes_on()
@@ -296,7 +296,7 @@ HARMLESS: dict[str, Callable[[Head], Intent]] = {
 
 @pytest.mark.parametrize("case", HARMLESS)
 def test_what_is_sound_and_means_harm_stops_nobody(services: Services, case: str) -> None:
-    """It is committed, or refused for a reason; whoever meets it later goes on either way."""
+    """It is committed, or refused for a reason; clients that meet it later go on either way."""
     victim = Victim(services)
     assert victim.outcome(victim.write(HARMLESS[case](victim.head))).state in ("committed", "refused")
     table = victim.open()
@@ -357,7 +357,7 @@ def test_names_that_no_slot_has_are_passed_over(services: Services, name: str) -
 @pytest.mark.notices("one-slot-of-each-number")
 @on_zookeeper_too
 def test_two_slots_of_one_number_are_decided_once(services: Services) -> None:
-    """Who made up a name may take a number from somebody else, who is told so and is not in the log."""
+    """A client with a made-up name may take another's number; the other one is refused, and is not in the log."""
     victim = Victim(services)
     mine = append_intent(victim.head, "mine.parquet")
     first = victim.write(mine)

@@ -207,7 +207,7 @@ def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Plac
 
 
 def lose_tree_only(place: Place) -> None:
-    """The table's nodes are gone, and everybody's session stands."""
+    """The table's nodes are gone, and all sessions live."""
     tree = service_of(place).tree
     for path in sorted((path for path in tree._entries if path.startswith("/tables/")), reverse=True):
         tree.execute([Delete(path)], session=0)

@@ -107,7 +107,7 @@ def test_a_coordinator_with_another_protocol_number(place: Place, tmp_path: Path
         lambda: sluice.Table.attach(place.location, coordinator=place.coordinator),
         missing.create,
         missing.open,
-        # also for whoever had the table open before
+        # also for clients that had the table open before
         lambda: table.append(flights(("EWR", 1, 1))),
         lambda: table.overwrite(flights(("EWR", 1, 1))),
         lambda: table.delete("month = 1"),
@@ -141,7 +141,7 @@ except sluice.InvalidRequest as error:
 
 @pytest.mark.zookeeper
 def test_a_second_process_on_the_same_embedded_directory(tmp_path: Path) -> None:
-    """It joins; one that wants another number of servers is told."""
+    """It joins; one that wants another number of servers is refused."""
     address = f"embedded://{tmp_path / 'zookeeper'}"
 
     def second(coordinator: str) -> str:

@@ -35,7 +35,7 @@ def row(value: int) -> pa.Table:
 
 
 class Place:
-    """A table with one version of rows, and how programs are told of it."""
+    """A table with one version of rows, and how programs find it."""
 
     def __init__(self, folder: Path, coordinator: str) -> None:
         self.location, self.coordinator = str(folder / "table"), coordinator

@@ -1,6 +1,6 @@
 """Writers over two tables that die by SIGKILL at every step, on a real ZooKeeper and real disks.
 
-Goal: all of a transaction or nothing of it, whoever looks and however it died; the others go on at once.
+Goal: every reader sees all of a transaction or nothing of it, however its writer died; the others go on at once.
 """
 
 from __future__ import annotations

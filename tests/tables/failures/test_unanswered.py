@@ -1,4 +1,4 @@
-"""Commits that brought no answer: what is told of them, committing again, and taking back. It happens once or never, whatever is done."""
+"""Commits without an answer: their outcome, committing again, and taking back. Each happens once or never."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Begin: TypeAlias = "Callable[..., Open]"
 
 @contextmanager
 def giving_up() -> Iterator[None]:
-    """Whoever files in this block hears nothing any more: the time is over for it."""
+    """A client that files in this block gets no answer: its time is over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver._Course, "run", driver._Course._give_up)
         yield
@@ -96,7 +96,7 @@ def filed(begun: Open) -> None:
     assert begun.state == "undecided"
 
 
-# -- what is told -------------------------------------------------------------------------------------------------------
+# -- the answers -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

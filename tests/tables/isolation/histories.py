@@ -1,7 +1,7 @@
 """Random histories: several writers with open transactions, committed in any order, against the meaning of what they did.
 
 A row is (uid, k, v), and its uid is never used again. What a transaction means is a function from the rows it saw to the rows
-it takes away and the rows it adds. That it stands in the log at version v means: had it run alone on the rows of version
+it takes away and the rows it adds. That the log has it at version v means: had it run alone on the rows of version
 v - 1, it would have done the same. That is all of serializability, with the log as the serial order. Under
 WriteSerializable rows of blind appends that it did not see are left out of that comparison: those appends may count as later.
 """
@@ -69,7 +69,7 @@ class Operation:
     means: Callable[[State], dict[int, tuple[int, int]]]
     blind: bool = False
     sees: Callable[[State], dict[int, tuple[int, int]]] | None = None
-    """The rows it shows to whoever runs the transaction."""
+    """The rows that the transaction itself sees."""
     locks: bool = False
     """Whether what it sees has to be the same at the commit, whatever the level; only as a transaction's first operation."""
 

@@ -106,7 +106,7 @@ def test_a_dynamic_overwrite_of_more_than_ten_thousand_partitions_is_atomic(quic
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_dynamic_overwrite_replaces_what_came_meanwhile_in_however_many_partitions(quick_place: Place, policy: str) -> None:
-    """Also where they are too many to be listed in what others are told of it."""
+    """Also where they are too many for the footprint."""
     place, many = quick_place, 600
     create(place, policy, many)
     begun = place.open(limits=Limits(fast_path=False)).begin()

@@ -81,7 +81,7 @@ def names(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def adapted(place: Place) -> list[tuple[BatchRecord, Rebased]]:
-    """What the coordinator's records say was rebased by whoever decided the queue."""
+    """What the deciding client rebased, by the coordinator's records."""
     return [(record, rebased) for record in batches(place) for plan in record.versions for rebased in plan.rebased]
 
 
@@ -148,7 +148,7 @@ def test_what_is_rebased_may_be_too_large_for_a_record(place: Place, files: int,
     assert all(not rebased.actions for rebased in staged)
     for record, _ in found:
         assert len(record.encode()) < QUEUED.batch_bytes_max
-    # What was adapted is told line by line at first, and then in a number.
+    # The history lists the first adaptations, and gives the number of the others.
     entries = place.open().history(writers - 1)
     lines = [len(entry.rebased) for entry in reversed(entries)]
     assert lines == [min(51, files * number) for number in range(1, writers)]
@@ -252,7 +252,7 @@ def test_of_several_jobs_that_conflict_exactly_one_succeeds(place: Place, policy
 
 @pytest.mark.parametrize("policy", ["maxcompute-table", "maxcompute-transactional"])
 def test_an_overwrite_replaces_what_stands_before_it_in_the_queue(place: Place, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not what stands behind it."""
+    """And not the transactions behind it."""
     one_file(place, 8, {"sluice.conflictPolicy": policy})
     appends = [lambda t, n=n: t.append(table_of({n: (1, n)})) for n in (100, 200, 300)]
     staged = begun(place, *appends[:2], lambda t: t.overwrite(table_of({7: (1, 0)})), appends[2])
@@ -294,7 +294,7 @@ def slow_store(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
 
 
 def race(place: Place, writers: int, rounds: int, chance: random.Random) -> None:
-    """Writers that delete rows of their own, all of one file, and one that compacts meanwhile; then nobody's row is missing."""
+    """Writers that delete rows of their own, all of one file, and one that compacts meanwhile; then no row is missing."""
     held = one_file(place, writers * rounds * 4)
     shares = [[key for key in held if key % writers == number] for number in range(writers)]
     for share in shares:

@@ -1,4 +1,4 @@
-"""Bank transfers: threads move money between accounts whose rows lie in one file. Nothing is lost, and few get in each other's way."""
+"""Bank transfers: threads move money between accounts whose rows are in one file. Nothing is lost, and few transfers conflict."""
 
 from __future__ import annotations
 

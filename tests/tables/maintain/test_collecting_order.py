@@ -133,7 +133,7 @@ def test_change_data_committed_right_before_their_owner_is_buried_stay(place: Pl
 
 @pytest.mark.notices("looking-only-buries-nobody", "looking-only-closes-no-plan")
 def test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody(place: Place) -> None:
-    """A writer whose session expired is told to be dead, and comes back."""
+    """A writer whose session expired counts as dead, and comes back."""
     table, writer = filled(place), Writer(place)
     begun = writer.table.begin()
     begun.append(flights(("LGA", 1, 9)))

@@ -1,4 +1,4 @@
-"""Compactions that meet other transactions: whoever comes second, no row is lost, none comes back, and a refusal has a reason.
+"""Compactions that meet other transactions: in either order no row is lost, none comes back, and a refusal has a reason.
 
 Transactions are planned first, on the versions of their choice, and committed afterwards, so that every order of arrival is
 met on purpose. What a table holds is read here from Parquet and vectors alone, row by row, and compared with a model.
@@ -287,7 +287,7 @@ def test_different_partitions_do_not_meet(place: Place, plan_compaction: Compact
 def test_what_a_compaction_says_it_read(
     place: Place, plan_compaction: Compaction, arguments: tuple[str, ...], options: dict[str, str], kind: Kind, vectors: bool
 ) -> None:
-    """Where deletes leave files in place it depends on none of them: what happens to their rows is told by the rows."""
+    """Where deletes leave files in place it depends on no file: vectors say what happened to the rows."""
     table, _ = create(place, 3, 5, vectors=vectors)
     change = planned(plan_compaction(place, *arguments, **options)).change
     sources = sorted(add.path for add in table._access.latest().add_files())

@@ -70,7 +70,7 @@ def test_nor_by_a_write_that_creates_it_and_that_is_told_before_rows_are_written
 
 
 def test_hidden_files_and_what_a_write_of_ours_left_stop_nobody(place: Place) -> None:
-    """A job that died before its commit is started again; hidden files are nobody's data, and a vacuum never takes them."""
+    """A job that died before its commit is started again; hidden files are not data, and a vacuum never takes them."""
     for key in ("_SUCCESS", ".DS_Store", "_delta_log/_sluice_probe-1"):
         disk_of(place).store(key, b"")
     address = TableAddress.of(place.location, place.coordinator)

@@ -83,7 +83,7 @@ def test_a_pinned_version_can_be_read_after_the_log_was_cleaned(place: Place) ->
 
 @pytest.mark.notices("the-log-is-cleaned-in-order")
 def test_a_log_can_be_read_whenever_its_cleaning_stops(place: Place) -> None:
-    """After every single deletion, what is there is whole: a version is there, or it is told which are."""
+    """After every single deletion the rest is whole: a version can be read, or the error says which ones can."""
     table = aged(place, days=100)
     disk = disk_of(place)
 

@@ -125,7 +125,7 @@ def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(pla
 
 
 def test_a_table_that_was_lost_meanwhile_has_no_horizon(place: Place) -> None:
-    """Its nodes are gone: whoever collects is told so, and deletes nothing."""
+    """Its nodes are gone: a vacuum reports that, and deletes nothing."""
     filled(place)
     collector = Writer(place)
     snapshot = collector.access.read(consistency="latest")

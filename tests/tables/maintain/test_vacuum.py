@@ -210,7 +210,7 @@ def test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead(place: Place,
 
 @pytest.mark.notices("late-slots-are-decided-first")
 def test_a_slot_that_came_too_late_is_decided_before_its_files_are_judged(place: Place) -> None:
-    """Its owner is dead; whoever asks for the transaction files it again, so that its files are no garbage until it is decided."""
+    """Its owner is dead; a client that asks for the transaction files it again, so its files are not garbage until it is decided."""
     table, rolling = filled(place), place.open(limits=Limits(fast_path=False, generation_slots_max=1, patience_s=0.05))
     writer = Writer(place, Limits(fast_path=False))
     begun = writer.table.begin()
@@ -446,7 +446,7 @@ def test_a_plan_that_creates_its_table_is_protected_by_whoever_created_it_first(
     assert table.refresh().snapshot().to_arrow().num_rows == 3, "a plan is committed once, whoever does it again"
 
 
-# -- what is told --------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_history_tells(place: Place) -> None:

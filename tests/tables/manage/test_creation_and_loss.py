@@ -1,7 +1,7 @@
 """A table is being created while all data of the coordinator are lost: nodes in which nothing was ratified stand beside a log.
 
-They are left by whoever saw no log, made them, and died before it looked again. Nothing is published before it is ratified, so that
-log is of the tree that was lost: it is recovered, and those nodes are in nobody's way.
+A client leaves them that saw no log, made them, and died before it looked again. Nothing is published before it is ratified, so that
+log is of the tree that was lost: it is recovered, and those nodes do not prevent that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several who create one table at once: exactly one does, the others are told TableExists, and the table is the winner's."""
+"""Several clients create one table at once: exactly one succeeds, the others get TableExists, and the table is the winner's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper's data are lost: what is rebuilt from the log, what is told, and what former clients can no longer do.
+"""ZooKeeper's data are lost: what is rebuilt from the log, what is reported, and what former clients can no longer do.
 
 The loss is played on the coordinator in memory: its tree is emptied and every session is over, as with servers that come back
 with empty disks.

@@ -52,7 +52,7 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 
 class Made:
-    """A plain Delta table, version by version; files hold the numbers they are told to."""
+    """A plain Delta table, version by version; files hold the given numbers."""
 
     def __init__(self, folder: Path, schema: pa.Schema = NUMBERS, partition_by: tuple[str, ...] = ()) -> None:
         self.folder = folder
@@ -438,7 +438,7 @@ def test_data_files_that_were_cleaned_up(place: Place) -> None:
     second.unlink()
     with pytest.raises(sluice.MissingObject, match="the changes of no later version are complete either"):
         table.changes(-1)
-    # what comes before the trouble is told
+    # rows before the trouble are shown
     batches = table.changes_batches(3)
     assert next(batches)["delay"].to_pylist() == [3]
     with pytest.raises(sluice.MissingObject, match="the changes of version 5"):

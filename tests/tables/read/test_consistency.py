@@ -315,7 +315,7 @@ def test_every_level_reads_the_same_when_all_is_quiet(place: Place, level: str) 
 
 
 def test_a_session_whose_server_is_behind_the_first_version(place: Place) -> None:
-    """The head it shows is that of a table nobody has written to yet."""
+    """The head that it shows belongs to a table without commits."""
     place.create()
     client = Writer(place)
     shown = set[int]()

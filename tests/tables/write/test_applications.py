@@ -70,7 +70,7 @@ def test_the_same_number_is_the_same_transaction_whatever_it_conflicts_with(plac
 
 
 def test_one_application_after_the_other_number(place: Place) -> None:
-    """Whoever has heard of a commit, and begins then, depends on nothing that came before: on any table object."""
+    """A transaction that begins after a client saw a commit depends on nothing before that commit, with any table object."""
     tables = [place.create(), place.open(), place.open()]
     for number in range(9):
         commit = tables[number % 3].append(ROW, transaction=("S", number))

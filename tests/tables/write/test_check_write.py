@@ -1,4 +1,4 @@
-"""A planned write is told early that it is lost, and never when it is not."""
+"""A check says early that a planned write is lost, and never if it is not."""
 
 from __future__ import annotations
 

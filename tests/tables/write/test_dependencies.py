@@ -39,7 +39,7 @@ def test_rows_elsewhere_may_go(place: Place) -> None:
 
 
 def one_file(place: Place, level: str = "WriteSerializable", *, vectors: bool = True) -> tuple[sluice.Table, sluice.Table]:
-    """Two clients of a table whose three rows lie in one file."""
+    """Two clients of a table whose three rows are in one file."""
     properties = {"delta.isolationLevel": level, "delta.enableDeletionVectors": str(vectors).lower()}
     place.create(partition_by=[], properties=properties).append(flights(("EWR", 1, 1), ("JFK", 2, 2), ("LGA", 3, 3)))
     return place.open(), place.open()

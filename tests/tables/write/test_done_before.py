@@ -1,4 +1,4 @@
-"""What a job is told that repeats a numbered transaction over several tables: all of it was done, or which part is lost."""
+"""The answer to a job that repeats a numbered transaction over several tables: all of it was done, or which part is lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_all_tables_that_lack_it_are_named(places: list[Place]) -> None:
 
 
 def test_a_part_that_came_after_the_last_version_there_is_lost_too(places: list[Place]) -> None:
-    """Two versions were not published: the one that recovery wrote is the first of them, the other is none now."""
+    """Two versions were not published: recovery wrote the first of them, and the other one does not exist now."""
     here, there = places[:2]
     disk_of(there).fail_before("put_if_absent", commit_path(2), times=1_000)
     there.open(limits=Limits(publication_wait_s=0.1)).append(flights(("EWR", 1, 1)))

@@ -1,4 +1,4 @@
-"""Commits too large to hold: the same outcomes, with texts that are read in pieces, and limits that are told in time."""
+"""Commits too large to hold: the same outcomes, with texts that are read in pieces, and limits that are checked in time."""
 
 from __future__ import annotations
 
