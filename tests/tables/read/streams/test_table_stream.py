@@ -72,7 +72,7 @@ def test_a_first_snapshot_and_then_what_is_new(place: Place) -> None:
     table.append(flights(("JFK", 1, 3)))
     stream = opened(place)
     start = stream.initial_offset(Start())
-    assert start == StreamOffset.beginning(stream.shown.metadata.id, 5, first=True, changes=False)
+    assert start == StreamOffset.beginning(stream.shown.metadata.id, 5, first=True, changes=False, order="")
     table.append(flights(("JFK", 1, 4)))
     assert [sorted(each) for each in everything(place, stream, start, ONE)] == [[0, 1, 2], [3], [4]]
     again = opened(place)
@@ -216,6 +216,31 @@ def test_the_first_snapshot_in_the_order_of_event_times(place: Place) -> None:
     assert batches == [[-2, -1], [10], [20, 21, 22], [50, 60, 90, 95], [1]]
     with pytest.raises(InvalidRequest, match="the table has at"):
         opened(place, event_time="delay").latest_offset(start, ONE)
+
+
+def test_the_first_snapshot_is_read_in_one_order(place: Place) -> None:
+    """Half of it read in the one order and half in the other would leave rows out and repeat others."""
+    table = sluice.Table.create(place.location, AT, coordinator=place.coordinator)
+    for second in (20, 10):
+        table.append(at((second, second)))
+    for had, asked, told in (("AT", None, "give withEventTimeOrder=true and eventTimeColumn='at'"), (None, "AT", "leave .* out")):
+        began = opened(place, event_time=had).initial_offset(Start())
+        half = StreamOffset.of_json(opened(place, event_time=had).latest_offset(began, ONE).to_json())
+        other = opened(place, event_time=asked)
+        again = other.initial_offset(Start())  # as Spark asks when the first batch has to be repeated
+        for read in (lambda: other.latest_offset(half, ONE), lambda: list(other.reads(again, half))):  # noqa: B023
+            with pytest.raises(InvalidRequest, match=f"in which other rows are left: {told}"):
+                read()
+        whole = other.latest_offset(replace(half, order=None), ALL)  # of a former release
+        assert everything(place, opened(place, event_time=had), replace(whole, order=half.order)) == []
+
+
+def test_a_first_batch_that_is_repeated_is_of_new_rows_or_of_changes(place: Place) -> None:
+    place.create(partition_by=[]).append(flights(("JFK", 1, 0)))
+    stream, other = opened(place), opened(place, changes=True)
+    end = stream.latest_offset(stream.initial_offset(Start(version=0)), ALL)
+    with pytest.raises(InvalidRequest, match="that read new rows of"):
+        list(other.reads(other.initial_offset(Start(version=0)), end))
 
 
 # -- what it costs -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 
-__all__ = ["StreamOffset", "another_table", "of_another_kind"]
+__all__ = ["StreamOffset", "another_table", "in_another_order", "of_another_kind"]
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
@@ -22,7 +22,8 @@ class StreamOffset:
     In the `first` snapshot the files are those that the version shows; later they are those that it added. `table` is the table's id.
     `origin` is where the stream began, as (version, first): Spark keeps where a batch ends, and not where the first one begins, so a
     query that died in its first batch would begin again elsewhere. Offsets of one stream are in order as (version, index).
-    `changes`: the stream reads changes, whose files are others; None in what former releases wrote.
+    `changes`: the stream reads changes, whose files are others. `order`: the column of times in whose order the first snapshot is read,
+    in small letters, or "" for the order in which its files were written. Both are None in what former releases wrote.
     """
 
     table: str
@@ -31,17 +32,18 @@ class StreamOffset:
     first: bool = False
     origin: tuple[int, bool] = (0, False)
     changes: bool | None = None
+    order: str | None = None
 
     @staticmethod
-    def beginning(table: str, version: int, *, first: bool = False, changes: bool | None = None) -> StreamOffset:
+    def beginning(table: str, version: int, *, first: bool = False, changes: bool | None = None, order: str | None = None) -> StreamOffset:
         """Where a stream begins that has read nothing."""
-        return StreamOffset(table, version, 0, first, (version, first), changes)
+        return StreamOffset(table, version, 0, first, (version, first), changes, order)
 
     def since(self, end: StreamOffset) -> StreamOffset:
         """Where the batch begins that ends at `end`, if this is its beginning or, for a stream's first batch, any other one's."""
         if self.origin == end.origin:
             return self
-        return StreamOffset.beginning(end.table, end.origin[0], first=end.origin[1], changes=end.changes)
+        return StreamOffset.beginning(end.table, end.origin[0], first=end.origin[1], changes=end.changes, order=end.order)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -56,7 +58,8 @@ class StreamOffset:
         """The form in which a checkpoint keeps it."""
         told = {"format": _FORMAT, **{key: getattr(self, key) for key in _KEYS}}
         told |= {"originVersion": self.origin[0], "originFirst": self.origin[1]}
-        return told if self.changes is None else told | {"changes": self.changes}
+        later = {"changes": self.changes, "order": self.order}
+        return told | {key: value for key, value in later.items() if value is not None}
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> StreamOffset:
@@ -75,8 +78,8 @@ class StreamOffset:
                 "checkpoint, and startingVersion to begin where that stream ended"
             )
         table, version, index, first, *origin = found
-        changes = value.get("changes")
-        return StreamOffset(table, version, index, first, (origin[0], origin[1]), changes)  # type: ignore[arg-type]
+        later = value.get("changes"), value.get("order")
+        return StreamOffset(table, version, index, first, (origin[0], origin[1]), *later)  # type: ignore[arg-type]
 
 
 def of_another_kind(location: str, *, changes: bool) -> InvalidRequest:
@@ -86,6 +89,17 @@ def of_another_kind(location: str, *, changes: bool) -> InvalidRequest:
         f"the checkpoint belongs to a stream that read {has} of {location}, and this query has readChangeFeed={option}: "
         "use the option as before, or start with a new checkpoint",
         option="readChangeFeed",
+    )
+
+
+def in_another_order(location: str, had: str, asked: str) -> InvalidRequest:
+    """The error for a stream that read a part of the first snapshot in one order, and is to read the rest in another one."""
+    told = [f"the order of {order!r}" if order else "the order in which its files were written" for order in (had, asked)]
+    remedy = f"give withEventTimeOrder=true and eventTimeColumn={had!r}" if had else "leave withEventTimeOrder and eventTimeColumn out"
+    return InvalidRequest(
+        f"the checkpoint belongs to a stream that read a part of the first snapshot of {location} in {told[0]}, and this query asks for "
+        f"{told[1]}, in which other rows are left: {remedy} until that snapshot is read, or start with a new checkpoint",
+        option="withEventTimeOrder",
     )
 
 

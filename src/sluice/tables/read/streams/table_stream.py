@@ -23,7 +23,7 @@ from ...client.access import Access
 from ..published_versions import PublishedVersions
 from ..version_range import range_by_time
 from .first_snapshot import FirstSnapshot
-from .offsets import StreamOffset, another_table, of_another_kind
+from .offsets import StreamOffset, another_table, in_another_order, of_another_kind
 from .planning import Portion, end_of_batch, portions
 from .rules import Limits, Start, StreamRules
 from .version_files import StreamedTable, StreamFiles
@@ -82,7 +82,12 @@ class TableStream:
     def initial_offset(self, start: Start) -> StreamOffset:
         """Where a query without a checkpoint begins. Raises VersionNotFound."""
         version, first = self._beginning(start)
-        return StreamOffset.beginning(self.shown.metadata.id, version, first=first, changes=self._rules.changes)
+        order = self._order() if first else None
+        return StreamOffset.beginning(self.shown.metadata.id, version, first=first, changes=self._rules.changes, order=order)
+
+    def _order(self) -> str:
+        """How an offset tells the order of the first snapshot."""
+        return (self._rules.event_time or "").lower()
 
     def _beginning(self, start: Start) -> tuple[int, bool]:
         """The version, and whether its snapshot is read first. Raises VersionNotFound."""
@@ -136,7 +141,8 @@ class TableStream:
         # a batch of whole versions ends at the beginning of the next one, which need not be there yet
         latest = max(end.version if end.index or end.first else end.version - 1, self._published.latest())
         start = start.since(end)
-        self._check(start, latest)
+        for place in (start, end):  # Spark keeps only the end of a first batch, and asks for its start again
+            self._check(place, latest)
         for each in portions(start, end, lambda place: self._files(place, latest)):
             yield self._read(each)
 
@@ -197,6 +203,9 @@ class TableStream:
             raise another_table(shown.location, start.table, shown.metadata.id)
         if start.changes not in (None, self._rules.changes):
             raise of_another_kind(shown.location, changes=self._rules.changes)
+        order = self._order()
+        if start.first and start.index > 0 and start.order not in (None, order):
+            raise in_another_order(shown.location, start.order, order)
         if start.version > latest + 1 and not start.first:
             raise VersionNotFound(
                 f"the stream has read {shown.location} up to version {start.version - 1}, and its latest version is {latest}: the table "
