@@ -85,7 +85,12 @@ def test_a_table_is_replaced_with_its_rows_or_made(named: bool, place: Place, sp
         builder = getattr(DeltaTable, how)(spark, coordinator=place.coordinator)
         builder = builder.tableName("n") if named else builder.location(place.location)
         table: DeltaTable = (
-            builder.addColumn(column, "bigint").addColumn("v", "string").partitionedBy(column).property("team", column).execute()
+            builder.addColumn(column, "bigint")
+            .addColumn("v", "string")
+            .partitionedBy(column.upper())
+            .property("team", column)
+            .comment(f"by {column}")
+            .execute()
         )
         return table
 
@@ -99,6 +104,7 @@ def test_a_table_is_replaced_with_its_rows_or_made(named: bool, place: Place, sp
         assert table.toDF().columns == [column, "v"]
         assert table.toDF().count() == 0
         assert (table.table.partition_columns, table.table.properties["team"]) == ((column,), column)
+        assert table.table.detail().description == f"by {column}"
         assert table.history(1).collect()[0]["operation"] == operation
     assert table.table.location == first.table.location
 

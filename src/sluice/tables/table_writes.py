@@ -218,13 +218,14 @@ class TableWrites:
         partition_by: Sequence[str] = (),
         cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
         create: bool = False,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Replace the table in one commit: its schema (None: the schema of `rows`), partitioning, clustering, properties and all rows.
+        """Replace the table in one commit: schema (None: the one of `rows`), partitioning, clustering, properties, comment, and all rows.
 
         The table keeps its id, its history and its versions, applications' numbers and users' metadata domains. Others that write it at
         the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
@@ -233,7 +234,9 @@ class TableWrites:
         begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
 
         def change(each: Transaction) -> None:
-            each.replace(schema, rows, partition_by=partition_by, cluster_by=cluster_by, properties=properties, create=create)
+            each.replace(
+                schema, rows, partition_by=partition_by, cluster_by=cluster_by, properties=properties, comment=comment, create=create
+            )
 
         return self._done(begin, change, timeout_s)
 

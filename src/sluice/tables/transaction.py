@@ -228,9 +228,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         partition_by: Sequence[str] = (),
         cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
         create: bool = False,
     ) -> None:
-        """Replace the table: schema (None: the schema of `rows`), partitioning, clustering, properties, and all rows by `rows`, if any.
+        """Replace the table: schema (None: that of `rows`), partitioning, clustering, properties, comment; all rows by `rows`, if any.
 
         `create` says that the caller would have created the table, which the history shows (CREATE OR REPLACE TABLE).
         """
@@ -240,7 +241,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         if fields is None:
             raise InvalidRequest("replace() needs the table's schema: give schema=, or rows whose schema is known before they are read")
         operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"
-        redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation, cluster_by)
+        redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation, cluster_by, comment)
         self._write(
             to_arrow(parse_schema(redefines.metadata.schema_string)).empty_table() if rows is None else rows,
             "overwrite",

@@ -135,6 +135,15 @@ def test_a_plan_brings_another_schema(place: Place) -> None:
     assert (again.version, again.repeated) == (commit.version, True)
 
 
+def test_a_replacement_has_the_comment_that_it_is_given_and_no_other(place: Place) -> None:
+    table = filled(place)
+    for comment in ("seats of each gate", None):
+        table.replace(GATES, comment=comment)
+        assert table.refresh().detail().description == comment
+    with pytest.raises(InvalidRequest, match="the comment is 5"):
+        table.replace(GATES, comment=5)  # type: ignore[arg-type]
+
+
 def test_a_type_brings_its_feature(place: Place) -> None:
     table = filled(place)
     table.overwrite(pa.table({"at": pa.array([1], pa.timestamp("us")), "n": [1]}), overwrite_schema=True, partition_by=[])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
 from ...storage.dataclass import dataclass
-from ...storage.errors import TableExists, UnsupportedFeature
+from ...storage.errors import TableExists
 from ...storage.schema.datatypes import StructType
 from ...tables.catalog.catalog import Catalog
 from ...tables.client.address import TableAddress
@@ -28,6 +28,11 @@ class Definition:
     comment: str | None
     cluster_by: tuple[str, ...] = ()
 
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns to partition by, as the schema spells them: case does not count in Spark."""
+        return tuple(name if found is None else found.name for name, found in ((each, self.schema.get(each)) for each in self.partition_by))
+
 
 def made(place: Place, wanted: Definition) -> Table:
     """The table of a path, as the definition says.
@@ -42,7 +47,7 @@ def made(place: Place, wanted: Definition) -> Table:
             access, _ = create(
                 address,
                 wanted.schema,
-                wanted.partition_by,
+                wanted.partition_columns,
                 wanted.properties,
                 cluster_by=wanted.cluster_by,
                 comment=wanted.comment,
@@ -65,7 +70,7 @@ def named(catalog: Catalog, wanted: Definition) -> Table:
             name,
             wanted.schema,
             location=wanted.location,
-            partition_by=wanted.partition_by,
+            partition_by=wanted.partition_columns,
             cluster_by=wanted.cluster_by,
             properties=wanted.properties,
             comment=wanted.comment,
@@ -80,13 +85,12 @@ def _adapted(table: Table, wanted: Definition) -> Table:
     """The table that is there: as it is, or replaced with all its rows in one commit."""
     if wanted.how == "createIfNotExists":
         return table
-    if wanted.comment is not None:
-        raise UnsupportedFeature("a table that is replaced keeps its comment: leave COMMENT out, and set it with COMMENT ON TABLE")
     table.replace(
         wanted.schema,
-        partition_by=wanted.partition_by,
+        partition_by=wanted.partition_columns,
         cluster_by=wanted.cluster_by,
         properties=wanted.properties,
+        comment=wanted.comment,
         create=wanted.how == "createOrReplace",
     )
     return table

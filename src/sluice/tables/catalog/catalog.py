@@ -209,7 +209,7 @@ class Catalog:
                 allow_nonempty=allow_nonempty,
                 name=wanted,
                 managed=location is None,
-                comment=comment,
+                comment=None if comment is None else _text("comment", comment),
                 timeout_s=limit,
             )
         return Table(access, ack=ack, timeout_s=timeout_s)

@@ -31,10 +31,12 @@ def redefined(
     properties: Mapping[str, str] | None,
     operation: str = "WRITE",
     cluster_by: str | Sequence[str] | None = None,
+    comment: str | None = None,
 ) -> Redefinition:
     """The table of `base` with another schema and partitioning (None: the same columns), and other properties (None: the same).
 
-    It is clustered by `cluster_by` (None: as it is; by nothing if its properties change, as its table is another one then).
+    It is clustered by `cluster_by` (None: as it is; by nothing if its properties change, as its table is another one then, which
+    `comment` describes).
 
     The table keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
     SchemaMismatch, UnsupportedFeature.
@@ -43,6 +45,8 @@ def redefined(
         schema = defined(pa.schema(schema))
     if not isinstance(schema, StructType):
         raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
+    if comment is not None and not isinstance(comment, str):
+        raise InvalidRequest(f"the comment is {comment!r} of {type(comment)}; give a text", comment=comment)
     struct = schema
     columns = _partitioning(base, struct, partition_by)
     check_new_schema(struct, columns)
@@ -50,7 +54,7 @@ def redefined(
     configuration, name, description = dict(base.configuration), base.metadata.name, base.metadata.description
     asked: Mapping[str, str] = {}
     if properties is not None:
-        configuration, asked, name, description = _configuration(base, properties), properties, None, None
+        configuration, asked, name, description = _configuration(base, properties), properties, None, comment
     check_settings(configuration, struct)
     text = base.metadata.schema_string if struct == parse_schema(base.metadata.schema_string) else schema_to_json(struct)
     metadata = replace(
