@@ -14,6 +14,7 @@ from sluice.delta.creating import DeltaTableBuilder, IdentityGenerator
 from sluice.delta.merging import DeltaMergeBuilder, Merge
 from sluice.delta.optimizing import DeltaOptimizeBuilder
 from sluice.delta.tables import DeltaTable
+from sluice.spark_integration.rows.assignments import no_such_column
 from sluice.sql_plain.definitions.creating import Definition
 
 UNUSED: Any = None
@@ -103,6 +104,18 @@ def test_what_sluice_cannot_fill_in_or_keep_is_refused_by_name(feature: str, cal
 def test_a_table_needs_a_name_or_a_place() -> None:
     with pytest.raises(AnalysisException, match="neither a name nor a location"):
         builder().execute()
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "told"),
+    [
+        ("a.b", "a", "'a.b' is not in the table, do you mean `a.b`? there are id, `a.b`, `c``d`"),
+        ("idd", "idd", "do you mean id?"),
+        ("zzz", "zzz", "'zzz' is not in the table; there are id"),
+    ],
+)
+def test_columns_are_named_as_expressions_name_them(text: str, part: str, told: str) -> None:
+    assert told in str(no_such_column(text, part, ["id", "a.b", "c`d"]))
 
 
 def test_a_merge_needs_clauses_in_an_order_in_which_all_can_apply() -> None:

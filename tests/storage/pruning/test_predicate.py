@@ -156,7 +156,7 @@ def test_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("sql", "told"),
     [
-        ("i =", "does not parse"),
+        ("i =", "does not parse: an operand is missing"),
         ("i = 'it", "does not parse"),
         ("", "exactly one expression"),
         ("i = 1; i = 2", "exactly one expression"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -24,7 +25,19 @@ from ..jvm import items, jvm_of, quoted
 from ..schemas import to_spark
 from .conditions import as_column, resolved_types
 
-__all__ = ["Assigned", "Path", "as_stored", "assigned_in", "by_path", "defaults_in", "has_struct", "new_values", "old_values", "path_of"]
+__all__ = [
+    "Assigned",
+    "Path",
+    "as_stored",
+    "assigned_in",
+    "by_path",
+    "defaults_in",
+    "has_struct",
+    "new_values",
+    "no_such_column",
+    "old_values",
+    "path_of",
+]
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -47,18 +60,27 @@ def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | Non
     for part in parts:
         field = None if struct is None else struct.get(part)
         if field is None:
-            known = schema.names if struct is None or struct is schema else struct.names
-            names = {name.lower(): name for name in known}
-            near = [names[each] for each in get_close_matches(part.lower(), names, n=2)]
-            meant = f", do you mean {' or '.join(near)}?" if near else ";"
-            raise InvalidRequest(
-                f"column {text!r} is not in the table{meant} there are {', '.join(known)}",
-                column=text,
-                condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
-            )
+            raise no_such_column(text, part, schema.names if struct is None or struct is schema else struct.names)
         found.append(field.name)
         struct = field.type if isinstance(field.type, StructType) else None
     return tuple(found)
+
+
+def no_such_column(text: str, part: str, known: Sequence[str]) -> InvalidRequest:
+    """The refusal of the column `text`, of whose parts `part` is none of the names that are `known` there."""
+    names = {name.lower(): name for name in known}
+    near = [text] if text in known else [names[each] for each in get_close_matches(part.lower(), names, n=2)]
+    meant = f", do you mean {' or '.join(map(_as_written, near))}?" if near else ";"
+    return InvalidRequest(
+        f"column {text!r} is not in the table{meant} there are {', '.join(map(_as_written, known))}",
+        column=text,
+        condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+    )
+
+
+def _as_written(name: str) -> str:
+    """A name as expressions have it: with backticks if they would end it."""
+    return name if re.fullmatch(r"\w+", name) else quoted(name)
 
 
 def by_path(assigned: Mapping[Path, Column], what: str) -> Tree:

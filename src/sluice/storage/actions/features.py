@@ -30,6 +30,7 @@ __all__ = [
     "is_managed",
     "new_protocol",
     "reader_features",
+    "supported_feature",
     "upgrade_for_attach",
     "with_features",
     "writer_features",
@@ -188,6 +189,18 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
         reader_features=tuple(sorted(readers)) if named else None,
         writer_features=tuple(sorted(writers)),
     )
+
+
+def supported_feature(name: str) -> str:
+    """The name of a table feature as Delta spells it; case does not count. Raises UnsupportedFeature for one that sluice lacks."""
+    found = next((each for each in _WRITABLE if each.lower() == name.lower()), None)
+    if found is None:
+        raise UnsupportedFeature(
+            f"sluice does not support the table feature {name!r}; those that a table can have are {', '.join(sorted(_WRITABLE))}",
+            features=[name],
+            access="write",
+        )
+    return found
 
 
 def check_asked_features(configuration: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, NoReturn
@@ -19,6 +20,8 @@ from .nodes import Node
 
 __all__ = ["parse", "parse_widely", "trees"]
 
+_OPERAND: Final = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*'>")
+"""What sqlglot says of an operator without an operand."""
 _PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """The memory for recently parsed trees, each of which takes some hundred times its text."""
 
@@ -69,7 +72,7 @@ def trees(text: str, noun: str) -> tuple[Any, ...]:
     except sqlglot.errors.SqlglotError as error:
         where: dict[str, Any] = next(iter(getattr(error, "errors", ())), {})
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
-        what = where.get("description", str(error))
+        what = _OPERAND.sub("an operand is missing", where.get("description", str(error)))
         raise PredicateError(
             f"the {noun} {text!r} does not parse: {what} at line {line}, column {column} (near {near!r});"
             f" write it as {'in a WHERE clause of' if noun == 'predicate' else 'an expression of'} Spark SQL",

@@ -13,9 +13,9 @@ from ...storage.actions.clustering import CLUSTERING_FEATURE
 from ...storage.actions.features import (
     FEATURE_PREFIX,
     asked_features,
-    check_asked_features,
     check_writable,
     reader_features,
+    supported_feature,
     with_features,
     writer_features,
 )
@@ -72,8 +72,7 @@ The others are sluice's own, or older versions still use them, and readers meet 
 def add_feature(access: Access, name: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit | None:
     """Add a feature, and those it needs; None if the protocol has them. Raises UnsupportedFeature for one that sluice lacks."""
     _check_name(name)
-    asked = {FEATURE_PREFIX + name: "supported"}
-    check_asked_features(asked)
+    asked = {FEATURE_PREFIX + supported_feature(name): "supported"}
     snapshot = _latest(access)
     needed = asked_features(asked)
     if needed <= writer_features(snapshot.protocol):
@@ -92,6 +91,7 @@ def drop_feature(access: Access, name: str, *, ack: str = "published", timeout_s
     _check_name(name)
     snapshot = _latest(access)
     present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
+    name = next((each for each in present if each.lower() == name.lower()), name)
     if name not in present:
         return None
     if name not in DROPPABLE:
