@@ -221,7 +221,7 @@ def test_table_properties() -> None:
 def test_spark_options() -> None:
     options = pytest.importorskip("sluice.spark_integration.options")
     known = {*options._COMMON, *options.READING, *options.WRITING}
-    assert set(names(section("configuration.md", "Spark options"))) == known | {"s3.<name>"}
+    assert set(names(section("configuration.md", "Spark options"))) == known | {"s3.<name>", "delta.<name>", "sluice.<name>"}
     also = {"startingVersion", "startingTimestamp", "readChangeFeed", "where", "consistency"}
     assert set(names(section("streaming.md", "Reading").partition("###")[0])) == {*options.STREAMING} | also
 

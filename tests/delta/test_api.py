@@ -16,6 +16,7 @@ from pyspark.sql import DataFrameWriter, DataFrameWriterV2
 
 from sluice import delta
 from sluice.delta import exceptions, tables
+from sluice.spark_integration.options import NOT_OURS, READING, STREAMING, WRITING
 from tests.test_docs_tables import names, rows, section
 
 PAGE = "coming-from-delta.md"
@@ -90,6 +91,14 @@ def test_the_page_has_a_line_for_every_method_of_sparks_writers() -> None:
     assert expected - set(listed) - inherited == set()
 
 
+def test_the_page_has_a_line_for_every_option_of_delta_and_tells_the_truth() -> None:
+    told = {name: line[1] for line in rows(section(PAGE, "Options")) for name in names(f"| {line[0]} |")}
+    assert set(told) == {*FACTS["options"], "delta.<name>"}
+    assert {name for name, here in told.items() if here == "refused"} == set(NOT_OURS)
+    known = {*READING, *WRITING, *STREAMING, "path", "checkpointLocation", "queryName", "delta.<name>"}
+    assert {name for name, here in told.items() if here in ("yes", "differs")} <= known
+
+
 def test_every_line_of_the_page_says_whether_it_works() -> None:
-    for heading in ("`delta.tables`", "`DataFrameWriter` and `DataFrameWriterV2`"):
+    for heading in ("`delta.tables`", "`DataFrameWriter` and `DataFrameWriterV2`", "Options"):
         assert {row[1] for row in rows(section(PAGE, heading))} <= {"yes", "in part", "path only", "not yet", "refused", "differs"}

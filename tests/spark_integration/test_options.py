@@ -10,6 +10,7 @@ import pytest
 import sluice
 from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions, parse_timestamp
 from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
+from sluice.tables.client.property_rules import spelled
 from sluice.tables.read.streams.rules import Limits, Start, StreamRules
 
 PLACE = {"path": "/data/t"}
@@ -44,6 +45,13 @@ def test_all_that_a_write_may_be_told() -> None:
     assert (options.transaction, options.ack, options.timeout_s) == (("app", 42), "ratified", 1.5)
 
 
+def test_properties_are_options_too() -> None:
+    told = {"delta.appendonly": "true", "Delta.constraints.Late": "n < 9", "delta.nothing": "1", "properties": '{"owner": "ops"}'}
+    found = WriteOptions.parse({**PLACE, **told}, overwrite=False).properties
+    assert found == {"owner": "ops", **{key: value for key, value in told.items() if key != "properties"}}
+    assert [spelled(key) for key in found] == ["owner", "delta.appendOnly", "delta.constraints.Late", "delta.nothing"]
+
+
 def test_the_lease_of_a_driver() -> None:
     nodes = ("/names/load/leases/l-a-0000000001", "/tables/x%2Cy/leases/l-a-0000000002")
     assert WriteOptions.parse({**PLACE, "lease": ",".join(nodes)}, overwrite=False).leases == nodes
@@ -69,6 +77,9 @@ def test_the_mode_of_an_overwrite(told: str, mode: str) -> None:
         ({"paths": '["/a","/b"]'}, "several paths"),
         ({"mergeSchema": "yes"}, "mergeSchema"),
         ({"compression": "lzo"}, "the option compression is 'lzo'; it may be zstd"),
+        ({"dataChange": "false"}, "no option dataChange, leave it out: DeltaTable.optimize"),
+        ({"datachange": "false"}, "no option dataChange"),
+        ({"delta.appendOnly": "true", "properties": '{"delta.appendOnly": "false"}'}, "give it once"),
         ({"txnAppId": "a"}, "txnVersion"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion"),
         ({"txnAppId": "a", "txnVersion": "1", "idempotencyKey": "k"}, "idempotencyKey"),

@@ -30,6 +30,8 @@ writing
 ``optimizeWrite``               "true" shuffles the rows by partition before they are written, into few files; by default the
                                 session's `spark.databricks.delta.optimizeWrite.enabled`, else the table's property, decides
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
+``delta.<name>``,               likewise one property, as in `option("delta.appendOnly", "true")`
+``sluice.<name>``
 ``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
 ``overwriteSchema``             with mode overwrite: "true" replaces the table's schema, and its partitioning if `partitionBy` says so
@@ -71,6 +73,7 @@ from ..tables.client.address import TableAddress
 from ..tables.write.write_once import application_transaction
 
 __all__ = [
+    "NOT_OURS",
     "READING",
     "STORAGE_OPTIONS_VARIABLE",
     "STREAMING",
@@ -143,6 +146,21 @@ _NOT_IN_STREAMS: Final = {
     **dict.fromkeys(("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere"), _NUMBERED),
     **dict.fromkeys(("replaceWhere", "partitionOverwriteMode", "overwriteSchema"), _WHOLE),
 }
+_MERGE: Final = "DeltaTable.merge replaces rows by their keys, and replaceWhere those that satisfy a condition"
+_ONCE: Final = "a stream with schemaTrackingLocation stops once where the schema changes, and goes on when it is started again"
+NOT_OURS: Final = {
+    "dataChange": "DeltaTable.optimize and Table.compact rewrite files and tell streams that no row changed",
+    **dict.fromkeys(("replaceOn", "replaceUsing", "targetAlias"), _MERGE),
+    "readChangeData": "its name is readChangeFeed",
+    "schemaLocation": "its name is schemaTrackingLocation",
+    "ignoreFileDeletion": "ignoreDeletes passes over deletes, and ignoreChanges reads changed files again",
+    **dict.fromkeys(("allowSourceColumnDrop", "allowSourceColumnRename", "allowSourceColumnTypeChange"), _ONCE),
+    "streamingSourceTrackingId": "give each stream a schemaTrackingLocation of its own",
+    "parquet.writer.version": "sluice writes Parquet files that every reader knows",
+    "writePartitionColumns": "partition values are in the log and in the folders",
+}
+"""Options of Delta Lake that sluice refuses, and what does instead."""
+_PROPERTIES: Final = ("delta.", "sluice.")
 _STORAGE: Final = tuple(each.name for each in fields(S3Options))
 _STORAGE_PREFIX: Final = "s3."
 
@@ -254,7 +272,9 @@ class WriteOptions:
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
-        texts = Texts(options, WRITING, "writing", (*READING, *STREAMING))
+        one_by_one = {key: value for key, value in options.items() if key.lower().startswith(_PROPERTIES)}
+        others = {key: value for key, value in options.items() if key not in one_by_one}
+        texts = Texts(others, WRITING, "writing", (*READING, *STREAMING))
         dynamic = texts.choice("partitionOverwriteMode", "static", "dynamic") == "dynamic"
         where = texts.get("replaceWhere")
         if not overwrite and where is not None:
@@ -271,7 +291,7 @@ class WriteOptions:
             address=texts.address(),
             partition_by=texts.names("partitionBy"),
             cluster_by=texts.names("clusterBy"),
-            properties=texts.texts("properties"),
+            properties=_together(texts.texts("properties"), one_by_one),
             mode=("dynamic" if dynamic else "overwrite") if overwrite else "append",
             where=where,
             merge_schema=texts.choice("mergeSchema", "false", "true") == "true",
@@ -309,6 +329,16 @@ class WriteOptions:
         for name, why in _NOT_IN_STREAMS.items():
             if name.lower() in given:
                 raise InvalidRequest(f"the option {name} was given for a stream, {why}: leave it out", option=name)
+
+
+def _together(properties: Mapping[str, str], one_by_one: Mapping[str, str]) -> dict[str, str]:
+    """The properties of the option of that name, and those that are options themselves. Raises InvalidRequest if they contradict."""
+    for key in properties.keys() & one_by_one.keys():
+        if properties[key] != one_by_one[key]:
+            raise InvalidRequest(
+                f"{key} is {properties[key]!r} in the option properties and {one_by_one[key]!r} as an option: give it once", option=key
+            )
+    return {**properties, **one_by_one}
 
 
 def codec_named(text: str, told_by: str) -> str:
@@ -365,6 +395,9 @@ class Texts:
     def _refuse(key: str, known: tuple[str, ...]) -> None:
         if key.lower() == "paths":
             raise InvalidRequest("several paths were given; a sluice table is one location, read each and union them", option=key)
+        of_delta = {name.lower(): name for name in NOT_OURS}.get(key.lower())
+        if of_delta is not None:
+            raise InvalidRequest(f"sluice has no option {of_delta}, leave it out: {NOT_OURS[of_delta]}", option=of_delta)
         names = {name.lower(): name for name in (*known, *(STREAMING if "readChangeFeed" in known else ()))}
         near = [names[each] for each in get_close_matches(key.lower(), names, n=2)]
         meant = f", do you mean {' or '.join(near)}?" if near else ";"

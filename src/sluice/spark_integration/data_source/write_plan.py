@@ -11,6 +11,7 @@ from ...coordinator.rules.isolation import stricter, table_isolation
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
 from ...storage.schema.schema import StructType, to_arrow
+from ...tables.client.property_rules import spelled
 from ...tables.planned_writes import abandon_plan, note_loss, plan_creation
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
@@ -32,6 +33,8 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
     if rows to replace have changed since the version that the write is based on.
     """
     data = from_spark(schema)
+    # Spark loses the case of options
+    options = replace(options, properties={spelled(key): value for key, value in options.properties.items()})
     try:
         table = open_table(options)
     except TableNotFound:

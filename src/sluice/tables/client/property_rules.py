@@ -58,6 +58,7 @@ __all__ = [
     "is_kept_by_sluice",
     "is_on",
     "primary_key_of",
+    "spelled",
     "with_defaults",
 ]
 
@@ -289,6 +290,17 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
         known = _known(key)
         if known is not None:
             known.check(key, value)
+
+
+def spelled(key: str) -> str:
+    """The name of a property whose case was lost; as it is if none has that name."""
+    stems = (name.removesuffix(_NAME) for name in (*(known.name for known in PROPERTIES), *HANDED_ON))
+    found = (stem + key[len(stem) :] for stem in stems if key.lower() == stem.lower() or (stem[-1] == "." and _begins(key, stem)))
+    return next(found, key)
+
+
+def _begins(key: str, stem: str) -> bool:
+    return len(key) > len(stem) and key.lower().startswith(stem.lower())
 
 
 def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str]) -> None:
