@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-__all__ = ["analysed", "items", "jvm_of", "named", "of_plan", "optimised", "patterns_of", "quoted"]
+__all__ = [
+    "analysed",
+    "called",
+    "class_in_jvm",
+    "column_named",
+    "items",
+    "jvm_of",
+    "named",
+    "of_plan",
+    "optimised",
+    "patterns_of",
+    "quoted",
+    "without_rows",
+]
 
 
 def jvm_of(session: SparkSession) -> Any:
@@ -14,9 +28,21 @@ def jvm_of(session: SparkSession) -> Any:
     return session._jvm
 
 
+def class_in_jvm(session: SparkSession, name: str) -> Any:
+    """A class by its full name: one request, where `jvm.org.apache...` sends one for each part of the name."""
+    return getattr(jvm_of(session), name)
+
+
 def of_plan(session: SparkSession, plan: Any) -> DataFrame:
     """The frame of a logical plan."""
-    return DataFrame(jvm_of(session).org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    return DataFrame(class_in_jvm(session, "org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, plan), session)
+
+
+def without_rows(session: SparkSession, schema: StructType) -> DataFrame:
+    """A frame with these columns, as part of its plan; `createDataFrame` would write a file for an RDD without rows."""
+    jvm_session: Any = session._jsparkSession
+    kind = class_in_jvm(session, "org.apache.spark.sql.types.DataType").fromJson(schema.json())
+    return DataFrame(jvm_session.createDataFrame([], kind), session)
 
 
 def analysed(frame: DataFrame) -> Any:
@@ -33,7 +59,7 @@ def optimised(frame: DataFrame) -> Any:
 
 def patterns_of(frame: DataFrame) -> Any:
     """The kinds of nodes that plans can be searched for."""
-    return jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
+    return class_in_jvm(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
 
 
 def items(sequence: Any) -> list[Any]:
@@ -41,10 +67,23 @@ def items(sequence: Any) -> list[Any]:
     return [sequence.apply(number) for number in range(sequence.size())]
 
 
-def named(column: Column, name: str) -> Column:
-    """Like `Column.alias`, which asks the JVM ten times to note the line of the user's program that called it."""
+def called(column: Column, method: str, *values: Any) -> Column:
+    """What a method of Spark's Column in the JVM returns for these values, some of which may be Columns.
+
+    PySpark's own methods and operators ask the JVM ten times more, to note the line of the user's program that called them.
+    """
     jvm_column: Any = column._jc
-    return Column(getattr(jvm_column, "as")(name))
+    return Column(getattr(jvm_column, method)(*[each._jc if isinstance(each, Column) else each for each in values]))
+
+
+def named(column: Column, name: str) -> Column:
+    """Like `Column.alias`."""
+    return called(column, "as", name)
+
+
+def column_named(session: SparkSession, name: str) -> Column:
+    """Like `functions.col`: the column with exactly this name."""
+    return Column(class_in_jvm(session, "org.apache.spark.sql.functions").col(quoted(name)))
 
 
 def quoted(name: str) -> str:

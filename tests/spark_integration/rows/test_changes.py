@@ -19,7 +19,9 @@ import sluice
 from sluice.spark_integration.rows import source as sources
 from sluice.spark_integration.rows.change import delete_rows, update_rows
 from sluice.spark_integration.rows.clauses import Clause
+from sluice.spark_integration.rows.matching import _Merge
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.spark_integration.rows.writer import Done
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
@@ -286,6 +288,42 @@ def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
     found = rows_of(table)
     assert found[3] == found[7000] == ("new", (7, "n"))
     assert not {1, 6000} & found.keys()
+
+
+def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
+    inserted_later: list[str] = []
+    inserted = _Merge._inserted
+
+    def noted(self: _Merge, rows: DataFrame, step: str) -> Done:
+        inserted_later.append(step)
+        return inserted(self, rows, step)
+
+    monkeypatch.setattr(_Merge, "_inserted", noted)
+    properties = dict.fromkeys(["delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.enableRowTracking"], "true")
+    table = place.create(SCHEMA, partition_by=["p"], properties=properties)
+    table.append(pa.Table.from_pylist([{"id": i, "p": f"p {i % 3}", "s": {"a": i, "b": str(i)}} for i in range(0, 100, 2)], SCHEMA))
+    expected, new = rows_of(table), ("new", (7, "n"))
+
+    def merge(ids: Sequence[int | None], *clauses: Clause) -> RowCounts:
+        with table.begin() as tx:
+            return merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", clauses, target_alias="t", source_alias="s")
+
+    assert merge([4, 98, -7, 6000], *UPSERT) == RowCounts(updated=2, inserted=2)
+    assert not inserted_later
+    expected |= dict.fromkeys([4, 98, -7, 6000], new)
+    assert rows_of(table) == expected
+    assert [row for row in told(table) if row[0] == "insert"] == [("insert", -7, "new"), ("insert", 6000, "new")]
+    with pytest.raises(sluice.InvalidRequest, match="several rows of the source"):
+        merge([4, 4, 9000], *UPSERT)
+    assert merge([6, 7, -8, 9000, None], Clause("matched", "delete"), Clause("not_matched", "insert_all", "s.id < 9000")) == RowCounts(
+        deleted=1, inserted=2
+    )
+    assert inserted_later == ["i"]  # whether 7 matches is known only after the join
+    del expected[6]
+    assert rows_of(table) == expected | dict.fromkeys([7, -8], new)
 
 
 def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:

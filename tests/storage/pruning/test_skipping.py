@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.data.statistics import collect
+from sluice.storage.expressions.nodes import Column
 from sluice.storage.pruning import files as file_stats
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
@@ -376,6 +377,21 @@ def test_chunks_and_slices() -> None:
     table = pa.concat_tables([files(stats[:4], [{"part": str(n)} for n in range(4)]).slice(1), files(stats[4:], [{"part": "9"}] * 2)])
     assert may("i >= 3", table) == [False, False, True, True, True]
     assert may("part = 9 AND i > 4", table) == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        pytest.param([(5, 9)], (5, 9), id="one file"),
+        pytest.param([(5, 9), (-3, 7)], (-3, 9), id="files that overlap"),
+        pytest.param([(5, 9), (None, None)], None, id="a file that does not tell"),
+        pytest.param([(5, 9), (6, None)], None, id="a file that tells one side"),
+        pytest.param([], None, id="no files"),
+    ],
+)
+def test_the_extent_of_a_column_in_all_files(bounds: list[tuple[int | None, int | None]], expected: tuple[int, int] | None) -> None:
+    table = files([json.dumps({"numRecords": 2, "minValues": {"i": low}, "maxValues": {"i": high}}) for low, high in bounds])
+    assert file_stats.Files.of_table(table).extent(Column(("i",), pa.int64())) == expected
 
 
 def test_a_bound_moved_beyond_time_itself_is_no_bound() -> None:

@@ -27,7 +27,7 @@ from ..files.compression import codec_of_session
 from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted
 from ..files.writing import written_by_executors
-from ..jvm import quoted
+from ..jvm import quoted, without_rows
 from ..scan.deletions import bitmaps_of, facts_of, live_rows
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..scan.python_scan import rows_by_python
@@ -102,7 +102,7 @@ class Work:
 
     def empty(self, alias: str | None) -> DataFrame:
         """A frame without rows that has the table's columns, to resolve names against."""
-        frame = numbered_as(self.session.createDataFrame([], to_spark(self.schema)), self._attributes)
+        frame = numbered_as(without_rows(self.session, to_spark(self.schema)), self._attributes)
         return frame if alias is None else frame.alias(alias)
 
     def located(

@@ -19,7 +19,7 @@ from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.expressions.render import literal_sql
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
-from ..jvm import analysed, items, jvm_of, patterns_of, quoted
+from ..jvm import analysed, class_in_jvm, items, patterns_of, quoted
 from ..schemas import to_spark
 
 __all__ = [
@@ -153,8 +153,8 @@ def predicate_text(session: SparkSession, schema: StructType, condition: Column 
 
 def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
     """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression."""
-    subquery = jvm_of(spark).org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
-    utilities: Any = jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils
+    subquery = class_in_jvm(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").PLAN_EXPRESSION()
+    utilities = class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils")
     keys: list[tuple[str, Column]] = []
     for tree in trees:
         if tree.nodeName() != "EqualTo" or tree.containsPattern(subquery):

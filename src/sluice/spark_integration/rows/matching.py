@@ -15,13 +15,13 @@ from ...storage.errors import InvalidRequest
 from ...storage.schema.computed import generated_of
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, RowCounts, ambiguous, may_repeat
 from ...tables.write.row_changes import Target
-from ..jvm import named
+from ..jvm import called, column_named, named
 from ..schemas import to_spark
 from .assignments import Assigned, new_values
 from .change_job import Located, Work, by_path
 from .clauses import Clause
 from .conditions import as_column
-from .source import Kept, near_keys
+from .source import Kept, Keys, beyond, near_keys
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
 __all__ = ["carry_out"]
@@ -40,14 +40,15 @@ def carry_out(
     alias: str | None,
     needed: Callable[[], frozenset[str]],
     *,
+    keys: Keys,
     only_keys: bool,
 ) -> tuple[RowCounts, Reads]:
     """Have tasks change the rows, and make that part of the draft; `assigned` is what the clauses assign, `needed` returns the columns
-    of the table that are used.
+    of the table that are used. `keys` are those for which the source was kept; `only_keys`: they are the whole condition.
 
     Returns the counts, and what was read of the table.
     """
-    merge = _Merge(work, kept, on, clauses, assigned, alias, only_keys=only_keys)
+    merge = _Merge(work, kept, on, clauses, assigned, alias, keys=keys, only_keys=only_keys)
     return (merge.without_target(), target.reads) if not target.files.num_rows else merge.over(target, needed)
 
 
@@ -61,6 +62,7 @@ class _Merge:
         assigned: Sequence[Assigned],
         alias: str | None,
         *,
+        keys: Keys,
         only_keys: bool,
     ) -> None:
         self._work = work
@@ -69,6 +71,7 @@ class _Merge:
         self._clauses = clauses
         self._assigned = assigned
         self._alias = alias
+        self._keys = keys
         self._keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in clauses)
         # other conditions may fail for a row that is gone, and outer joins let every row through
         self._late = only_keys and kept.small and not self._keeps_target
@@ -91,9 +94,13 @@ class _Merge:
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
         writes = any(each.writes and not each.inserts for each in self._clauses)
         located = work.located(target, names, self._alias, needed, writes=writes, late=self._late, beside=[self._kept.frame])
-        joined, matched = self._joined(located)
         apart = self._kept.small and self._inserts
+        # a source in this process is inserted without a job
+        new = beyond(self._kept, self._keys, target.files, work.schema) if apart and not self._kept.local else None
+        joined, matched = self._joined(located, new)
         frame = self._actions(joined, located, matched, reports=apart)
+        if new is not None:
+            frame = self._with_new(frame, new)
         done = work.done_by_tasks(frame, self._hidden if apart else self._without_source(), shuffles=not self._kept.small)
         try:
             _require_unambiguous(done, self._clauses, lambda: self._pairs(joined, located, matched))
@@ -119,16 +126,21 @@ class _Merge:
             return {}
         return {path: rows for path, rows in by_path(done, NOTHING, located.paths).items() if not draft.is_own(path)}
 
-    def _joined(self, located: Located) -> tuple[DataFrame, Column]:
-        """The pairs, and the rows of either side without one as far as clauses need them; and whether a row is a pair."""
+    def _joined(self, located: Located, new: Column | None) -> tuple[DataFrame, Column]:
+        """The pairs, and the rows of either side without one as far as clauses need them; and whether a row is a pair.
+
+        Rows of the source for which `new` holds match nothing.
+        """
         source, keeps_target = self._kept.frame, self._keeps_target
+        source = source if new is None else source.where(~new)
         near = None if keeps_target else near_keys(self._kept, self._work.schema)
         rows = located.frame if near is None else located.frame.where(near)
         if self._kept.small:
             joined = rows.join(F.broadcast(source), self._on, "left" if keeps_target else "inner")
-            return located.live(joined), self._kept.number.isNotNull()
+            return located.live(joined), called(self._kept.number, "isNotNull")
         how = {(False, False): "inner", (False, True): "right", (True, False): "left", (True, True): "full"}[keeps_target, self._inserts]
-        return rows.join(source, self._on, how), self._kept.number.isNotNull() & located.file.isNotNull()
+        is_pair = called(called(self._kept.number, "isNotNull"), "and", called(located.file, "isNotNull"))
+        return rows.join(source, self._on, how), is_pair
 
     def _which(self, located: Located | None, matched: Column, kinds: Sequence[str]) -> Column:
         """The number of the clause that applies to a row; null if none does."""
@@ -137,8 +149,8 @@ class _Merge:
             if clause.matched not in kinds:
                 continue
             applies = _applies(clause, located, matched, self._kept.number)
-            test = applies if clause.condition is None else applies & as_column(clause.condition)
-            which = F.when(test, number) if which is None else which.when(test, number)
+            test = applies if clause.condition is None else called(applies, "and", as_column(clause.condition))
+            which = F.when(test, number) if which is None else called(which, "when", test, number)
         return F.lit(None).cast("int") if which is None else which
 
     def _actions(self, joined: DataFrame, located: Located, matched: Column, *, reports: bool) -> DataFrame:
@@ -147,28 +159,42 @@ class _Merge:
         """
         work, hidden = self._work, self._hidden
         kinds = (MATCHED, NOT_MATCHED_BY_SOURCE) if reports else (MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE)
-        which = F.col(self._clause)
-        rows = joined.select("*", self._which(located, matched, kinds).alias(self._clause))
-        rows = rows.where(which.isNotNull() | matched) if self._inserts else rows.where(which.isNotNull())
+        are_pairs = not self._keeps_target and (self._kept.small or not self._inserts)
+        which = column_named(work.session, self._clause) if not are_pairs or self._sole(kinds) is None else None
+        rows = joined
+        if which is not None:
+            applies = called(which, "isNotNull")
+            rows = joined.select("*", named(self._which(located, matched, kinds), self._clause))
+            rows = rows.where(called(applies, "or", matched)) if self._inserts else rows.where(applies)
         replaces = work.replacing(located.file, located.paths)
         codes = {"update": replaces, "update_all": replaces, "delete": F.lit(DELETE), "insert": F.lit(ADD), "insert_all": F.lit(ADD)}
         what = F.lit(NOTHING)
         for number, clause in enumerate(self._clauses):
-            what = F.when(which == number, codes[clause.action]).otherwise(what) if clause.matched in kinds else what
+            if clause.matched in kinds:
+                code = codes[clause.action]
+                what = code if which is None else called(F.when(called(which, "equalTo", number), code), "otherwise", what)
         columns = [named(what, hidden.what), located.file, located.row]
         if reports:
-            columns.append(self._kept.number.alias(hidden.source or ""))
+            columns.append(named(self._kept.number, hidden.source or ""))
         if hidden.before is not None:
-            changes = which.isNotNull() & located.file.isNotNull()
-            columns.append(F.when(changes, F.struct(*located.columns.values())).alias(hidden.before))
+            before = F.struct(*located.columns.values())
+            changes = None if which is None else called(called(which, "isNotNull"), "and", called(located.file, "isNotNull"))
+            columns.append(named(before if changes is None else F.when(changes, before), hidden.before))
         values = self._values(located.columns, which, kinds)
         # rows of the source that match nothing have no id yet
         ids = [named(row_id, name) for name, row_id in located.ids.items()] if values else []
         given, flags = self._given(which, kinds) if values else ({}, [])
-        return work.with_generated(rows.select(*columns, *values, *ids, *flags), given, F.col(hidden.what))
+        return work.with_generated(rows.select(*columns, *values, *ids, *flags), given, column_named(work.session, hidden.what))
 
-    def _values(self, old: Mapping[str, Column], which: Column, kinds: Sequence[str]) -> list[Column]:
-        """The new values of all columns, null where a clause makes no new row; `old` are the values in the table."""
+    def _sole(self, kinds: Sequence[str]) -> int | None:
+        """The number of the only clause for these kinds of rows, if it applies to all of them."""
+        found = [number for number, clause in enumerate(self._clauses) if clause.matched in kinds]
+        return found[0] if len(found) == 1 and self._clauses[found[0]].condition is None else None
+
+    def _values(self, old: Mapping[str, Column], which: Column | None, kinds: Sequence[str]) -> list[Column]:
+        """The new values of all columns, null where a clause makes no new row; `old` are the values in the table, `which` is the number of
+        a row's clause (None: there is one clause, which applies to all).
+        """
         work = self._work
         given = {
             number: new_values(work.session, self._assigned[number], work.schema, {} if clause.inserts else old)
@@ -178,7 +204,9 @@ class _Merge:
         if not given:
             return []
         # asked once for all columns; rows to insert are of the only clause if there is one
-        tests = {} if kinds == (NOT_MATCHED,) and len(given) == 1 else {number: which == number for number in given}
+        tests: dict[int, Column] = {}
+        if which is not None and not (kinds == (NOT_MATCHED,) and len(given) == 1):
+            tests = {number: called(which, "equalTo", number) for number in given}
         values: list[Column] = []
         for field in to_spark(work.schema).fields:
             name = field.name
@@ -190,7 +218,7 @@ class _Merge:
             values.append(named(_by_case(cases) if cases else F.lit(None).cast(field.dataType), name))
         return values
 
-    def _given(self, which: Column, kinds: Sequence[str]) -> tuple[dict[str, str | bool], list[Column]]:
+    def _given(self, which: Column | None, kinds: Sequence[str]) -> tuple[dict[str, str | bool], list[Column]]:
         """Whether clauses give the values of generated columns, and the columns that tell it where some do and others do not."""
         given: dict[str, str | bool] = {}
         flags: list[Column] = []
@@ -200,7 +228,7 @@ class _Merge:
             writing = [number for number, clause in enumerate(self._clauses) if clause.matched in kinds and clause.writes]
             giving = [number for number in writing if self._assigned[number].gives(field.name)]
             given[field.name] = bool(giving)
-            if 0 < len(giving) < len(writing):
+            if which is not None and 0 < len(giving) < len(writing):
                 flag = self._work.name(f"given_{len(flags)}", self._kept.frame)
                 given[field.name] = flag
                 flags.append(named(which.isin(giving), flag))
@@ -209,13 +237,27 @@ class _Merge:
     def _inserted(self, unmatched: DataFrame, step: str) -> Done:
         """Insert rows of the source: those of a local one in this process, others by tasks."""
         work, kept, hidden = self._work, self._kept, Hidden(self._hidden.what)
-        which = F.col(self._clause)
-        unmatched = unmatched.coalesce(kept.tasks) if kept.small and not kept.local else unmatched
-        rows = unmatched.select("*", named(self._which(None, F.lit(False), (NOT_MATCHED,)), self._clause)).where(which.isNotNull())
+        rows = self._insertions(unmatched, hidden)
+        return work.done_here(rows, hidden, step) if kept.local else work.done_by_tasks(rows, hidden, step, shuffles=not kept.small)
+
+    def _insertions(self, unmatched: DataFrame, hidden: Hidden) -> DataFrame:
+        """What tasks have to do to insert rows of the source; they show their numbers if there is a `hidden` column for it."""
+        work, kept = self._work, self._kept
+        which = column_named(work.session, self._clause) if self._sole((NOT_MATCHED,)) is None else None
+        rows = unmatched.coalesce(kept.tasks) if kept.small and not kept.local else unmatched
+        if which is not None:
+            rows = rows.select("*", named(self._which(None, F.lit(False), (NOT_MATCHED,)), self._clause)).where(called(which, "isNotNull"))
+        told = [named(F.lit(ADD), hidden.what), *([] if hidden.source is None else [named(kept.number, hidden.source)])]
         values = self._values({}, which, (NOT_MATCHED,))
         given, flags = self._given(which, (NOT_MATCHED,))
-        rows = work.with_generated(rows.select(F.lit(ADD).alias(hidden.what), *values, *flags), given, F.col(hidden.what))
-        return work.done_here(rows, hidden, step) if kept.local else work.done_by_tasks(rows, hidden, step, shuffles=not kept.small)
+        return work.with_generated(rows.select(*told, *values, *flags), given, column_named(work.session, hidden.what))
+
+    def _with_new(self, frame: DataFrame, new: Column) -> DataFrame:
+        """What the tasks have to do, and the insertion of the rows of the source which certainly match nothing: it need not wait until
+        the target has been read. They show their numbers, too: these rows are done.
+        """
+        inserted = self._insertions(self._kept.frame.where(new), Hidden(self._hidden.what, source=self._hidden.source))
+        return frame.unionByName(inserted, allowMissingColumns=True)
 
     def _pairs(self, joined: DataFrame, located: Located, matched: Column) -> DataFrame:
         """The table's rows that clauses change for several rows of the source, once each."""
@@ -245,7 +287,7 @@ def _by_case(cases: Sequence[tuple[Column | None, Column]]) -> Column:
     for test, case in cases:
         if test is None:
             return case
-        value = F.when(test, case) if value is None else value.when(test, case)
+        value = F.when(test, case) if value is None else called(value, "when", test, case)
     assert value is not None
     return value
 

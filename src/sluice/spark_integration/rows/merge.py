@@ -154,6 +154,7 @@ def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[
         found.assigned,
         asked.target_alias,
         lambda: _needed(work, given, asked, found.assigned),
+        keys=found.keys,
         only_keys=found.only_keys,
     )
     return counts, reads, kept.rows or 0

@@ -19,17 +19,24 @@ _RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPol
 
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+_TASKS: Final = "spark.sql.shuffle.partitions"
 
 
 @contextmanager
-def planned_once(session: SparkSession) -> Iterator[None]:
-    """Have Spark plan the jobs of the block once: what it learns by running them helps shuffles only, and each look costs a plan."""
-    before = session.conf.get(_ADAPTIVE)
-    session.conf.set(_ADAPTIVE, "false")
+def planned_once(session: SparkSession, *, tasks: int | None = None) -> Iterator[None]:
+    """Have Spark plan the jobs of the block once: what it learns by running them helps shuffles only, and each look costs a plan.
+
+    Their shuffles, if there are some, have so many `tasks`.
+    """
+    wanted = {_ADAPTIVE: "false"} | ({} if tasks is None else {_TASKS: str(tasks)})
+    before = {name: str(session.conf.get(name)) for name in wanted}
+    for name, value in wanted.items():
+        session.conf.set(name, value)
     try:
         yield
     finally:
-        session.conf.set(_ADAPTIVE, str(before))
+        for name, value in before.items():
+            session.conf.set(name, value)
 
 
 @contextmanager

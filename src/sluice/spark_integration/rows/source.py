@@ -20,14 +20,17 @@ from pyspark.sql.types import DateType, IntegralType, TimestampNTZType, Timestam
 from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.expressions.nodes import Column as Stored
+from ...storage.pruning.files import Files
 from ...storage.pruning.key_ranges import ranges_of
 from ...storage.pruning.predicate import Filter, Predicate
-from ...storage.schema.schema import StructType
+from ...storage.schema.schema import StructType, to_arrow
 from ...tables.transaction import Transaction
-from ..jvm import analysed, items, jvm_of, of_plan, optimised
+from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan, optimised
 from ..scan.versions import is_of_files, versions_read
+from .session import planned_once
 
-__all__ = ["Kept", "KeyValues", "Keys", "keep", "key_values", "near_keys", "of_session", "require_no_later_version"]
+__all__ = ["Kept", "KeyValues", "Keys", "beyond", "keep", "key_values", "near_keys", "of_session", "require_no_later_version"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +49,7 @@ _TASK_SHIFT: Final = 33
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
 _VALUES_MAX: Final = 4096
 _REMEMBERED_MAX: Final = 64
+_SEQUENCE: Final = "scala.collection.immutable.ArraySeq"
 
 
 Keys: TypeAlias = "Sequence[tuple[str, Column]]"
@@ -107,7 +111,7 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
 
     The rows of a small source become part of the plans that use it; others stay where Spark's tasks made them.
     """
-    numbered = source.select("*", F.monotonically_increasing_id().alias(name))
+    numbered = source.select("*", named(F.monotonically_increasing_id(), name))
     plan = optimised(numbered)
     size = int(plan.stats().sizeInBytes())
     most = plan.maxRows()
@@ -149,45 +153,47 @@ def require_no_later_version(source: DataFrame, part: Transaction, location: str
 
 def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
     """The frame with its rows in its plan; its columns stay what they are. So jobs over it have few tasks, or are none at all."""
-    jvm, jdf = jvm_of(frame.sparkSession), cast("Any", frame._jdf)
-    rows = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(jdf.queryExecution().executedPlan().executeCollect())
-    relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
-        analysed(frame).output(), rows, False, jvm.scala.Option.empty()
+    session, jdf = frame.sparkSession, cast("Any", frame._jdf)
+    rows = class_in_jvm(session, _SEQUENCE).unsafeWrapArray(jdf.queryExecution().executedPlan().executeCollect())
+    relation = class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.LocalRelation")(
+        analysed(frame).output(), rows, False, class_in_jvm(session, "scala.Option").empty()
     )
-    local = of_plan(frame.sparkSession, relation)
+    local = of_plan(session, relation)
     return Kept(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True, local=True)
 
 
 def _without_numbers(frame: DataFrame, numbers: Rows) -> DataFrame:
     """The rows of a local frame whose last column has other values: Spark's optimiser picks them, without a job."""
-    jvm, context = jvm_of(frame.sparkSession), cast("Any", frame.sparkSession.sparkContext)
+    session, plan = frame.sparkSession, analysed(frame)
+    jvm, context = jvm_of(session), cast("Any", session.sparkContext)
     values = context._gateway.new_array(jvm.long, len(numbers))
     packed = positions_of(numbers).cast(pa.int64()).buffers()[1].to_pybytes()
     jvm.java.nio.ByteBuffer.wrap(packed).order(jvm.java.nio.ByteOrder.LITTLE_ENDIAN).asLongBuffer().get(values)
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    among = catalyst.expressions.InSet(
-        analysed(frame).output().last(), jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(values).toSet()
+    among = class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.InSet")(
+        plan.output().last(), class_in_jvm(session, _SEQUENCE).unsafeWrapArray(values).toSet()
     )
-    return of_plan(frame.sparkSession, catalyst.plans.logical.Filter(catalyst.expressions.Not(among), analysed(frame)))
+    others = class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.Not")(among)
+    return of_plan(session, class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.Filter")(others, plan))
 
 
 def _values(kept: DataFrame, keys: Keys) -> Found:
     """The distinct values of the keys, without null."""
     if not keys:
         return ()
-    columns = kept.select(*[value.alias(f"k{number}") for number, (_, value) in enumerate(keys)]).toArrow()
+    columns = kept.select(*[named(value, f"k{number}") for number, (_, value) in enumerate(keys)]).toArrow()
     values = [(name, pc.unique(pc.drop_null(columns[f"k{number}"]))) for number, (name, _) in enumerate(keys)]
     return [(name, each, each) for name, each in values]
 
 
 def _bounds(kept: DataFrame, number: Column, keys: Keys) -> tuple[int, Found]:
     """The number of rows, and the keys' lowest and highest values, without null: in each task, where it helps to tell ranges apart."""
-    bounds = [edge(value).alias(f"{word}{n}") for n, (_, value) in enumerate(keys) for word, edge in (("l", F.min), ("h", F.max))]
+    bounds = [named(edge(value), f"{word}{n}") for n, (_, value) in enumerate(keys) for word, edge in (("l", F.min), ("h", F.max))]
     fields = kept.select(*[value for _, value in keys]).schema.fields
     # where it cannot change a group's values in place, as those of texts, Spark would sort all rows
     apart = all(isinstance(field.dataType, (IntegralType, DateType, TimestampType, TimestampNTZType)) for field in fields)
     tasks = [F.shiftright(number, _TASK_SHIFT)] if apart else []
-    parts = kept.groupBy(*tasks).agg(F.count(F.lit(1)).alias("rows"), *bounds).toArrow()
+    with planned_once(kept.sparkSession, tasks=1):
+        parts = kept.groupBy(*tasks).agg(named(F.count(F.lit(1)), "rows"), *bounds).toArrow()
     found = [(name, *(pc.drop_null(parts[f"{word}{n}"].combine_chunks()) for word in "lh")) for n, (name, _) in enumerate(keys)]
     return pc.sum(parts["rows"]).as_py() or 0, found
 
@@ -222,6 +228,21 @@ def near_keys(kept: Kept, schema: StructType) -> str | None:
     plain = [(name, pc.min(lows), pc.max(highs)) for name, lows, highs in kept.found if len(lows) and _has_plain_bounds(lows.type)]
     within = _all([_holding((name, pa.array([low]), pa.array([high])), schema, 0) for name, low, high in plain])
     return None if within is None else within.to_sql()
+
+
+def beyond(kept: Kept, keys: Keys, files: pa.Table, schema: StructType) -> Column | None:
+    """A condition that only rows of a kept source satisfy which no row of these files can match: a key of theirs is less, or greater, than
+    all that the files have in its column. None if there is no such row, as far as statistics tell.
+    """
+    for (name, value), (_, lows, highs) in zip(keys, kept.found, strict=True):
+        kind = to_arrow(schema).field(name).type
+        if not len(lows) or not any(is_kind(kind) and is_kind(lows.type) for is_kind in (pa.types.is_integer, pa.types.is_date)):
+            continue
+        extent = Files.of_table(files).extent(Stored((name,), kind))
+        if extent is not None and (pc.min(lows).as_py() < extent[0] or pc.max(highs).as_py() > extent[1]):
+            low, high = map(F.lit, extent)
+            return called(called(value, "lt", low), "or", called(value, "gt", high))
+    return None
 
 
 def _has_plain_bounds(kind: pa.DataType) -> bool:

@@ -26,7 +26,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import MissingObject
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
 from ...storage.stores.s3_options import S3Options
-from ..jvm import named, quoted
+from ..jvm import called, named, quoted
 from ..schemas import to_spark
 from .deletions import bitmaps_of, facts_of, without_deleted
 from .folders import spelled_paths
@@ -166,7 +166,9 @@ def _scan(
     }
     if located is not None:
         hidden = frame.metadataColumn("_metadata")
-        columns |= {name: named(hidden[field], name) for name, field in zip(located, ("file_path", "row_index"), strict=True)}
+        columns |= {
+            name: named(called(hidden, "getField", field), name) for name, field in zip(located, ("file_path", "row_index"), strict=True)
+        }
     if deleted is None:
         return frame.select(*columns.values())
     return without_deleted(spark, frame, deleted, columns, None if ids is None else ids.names)

@@ -109,6 +109,15 @@ class Files:
 
         return column
 
+    def extent(self, column: Column) -> tuple[Any, Any] | None:
+        """The lowest and the highest value that rows may have in a column (no partition column); None unless all files tell it."""
+        sides = [Column((side, *column.path), column.type) for side in (LOW, HIGH)]
+        found = self.columns(sides, {})
+        lows, highs = (found(each) for each in sides)
+        if not self.rows or lows.null_count or highs.null_count:
+            return None
+        return pc.min(lows).as_py(), pc.max(highs).as_py()
+
     def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[_Path, pa.Array]:
         names = [each.path[1] for each in wanted]
         if isinstance(self._values, pa.ChunkedArray):
