@@ -119,10 +119,12 @@ class SparkWorker:
         progress = None if query is None else query.lastProgress
         if progress is None or self._batches.get(name) == progress["batchId"]:
             return
+        latest = progress["sources"][0]["latestOffset"]
+        told = json.loads(latest) if isinstance(latest, str) else latest
+        if name == "changes" and not told:
+            return  # a batch that was planned before, and whose source was not asked again
         self._batches[name] = progress["batchId"]
-        latest = progress["sources"][0]["latestOffset"] if name == "changes" else None
-        known = json.loads(latest) if isinstance(latest, str) else latest or {}
-        behind = known.get("versionsBehind", 0)
+        behind = told["versionsBehind"] if name == "changes" else 0
         self._worker.diary.note(BATCH, name=name, number=progress["batchId"], behind=behind)
 
     def _stream(self, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:
