@@ -1,8 +1,8 @@
 """Which worker of pytest-xdist runs which tests: few of them start a JVM of Spark.
 
 A JVM needs several seconds of processor time to start, and several times as much until what it runs often is compiled. So the tests with
-a Spark session begin on half of the workers, and those whose programs share another JVM on one; the remaining tests keep the other workers
-busy. An idle worker steals tests as `--dist worksteal` does, but those of a JVM that it does not have only where many are left.
+the Spark session begin on one worker, and those with JVMs of their own or for their programs on another; the remaining tests keep the other
+workers busy. An idle worker steals tests as `--dist worksteal` does, but those of a JVM that it does not have only where many are left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORTH_A_JVM: Final = 50
 def kind_of(item: pytest.Item) -> int:
     """PROGRAMS, SESSIONS or OTHERS: which of a worker's JVMs a test needs."""
     names = getattr(item, "fixturenames", ())
-    if "spark_jvm" in names:
+    if "spark_jvm" in names or "spark_rows" in names:
         return PROGRAMS
     return SESSIONS if "spark" in names else OTHERS
 
@@ -81,7 +81,7 @@ class FewJvms(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no typ
         takers = {kind: [node for node in idle if node in self._have[kind]] or idle for kind in tests}
         takers[OTHERS] = idle
         if not any(self._have.values()):
-            with_session = idle[1 : 1 + len(idle) // 2] if tests[SESSIONS] else []
+            with_session = idle[1:2] if tests[SESSIONS] else []
             takers = {
                 PROGRAMS: idle[:1],
                 SESSIONS: with_session or idle,

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("drivers", [1, pytest.param(3, marks=pytest.mark.long)])  # each starts a JVM, and so does the optimizer
+@pytest.mark.long  # each driver starts a JVM, and so does the optimizer
+@pytest.mark.parametrize("drivers", [1, 3])
 def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: int) -> None:
     location, environment = tmp_path / "accounts", {**os.environ, "SLUICE_HOME": str(tmp_path / "home")}
     sizes = ["--drivers", str(drivers), "--rounds", str(drivers), "--accounts", "60"]
@@ -46,7 +47,7 @@ def test_an_outbox_whose_driver_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_queries_write_one_table(tmp_path: Path, spark_jvm: SparkJvm) -> None:
     assert "each row once" in example("fan_in.py", tmp_path, "--queries", "2", "--batches", "2", jvm=spark_jvm)

@@ -1,12 +1,9 @@
-"""A writer over several tables as a process of its own, for tests that kill it: `python -m tests.tables.joint_program JSON`.
+"""A writer over several tables, for tests that kill it in a process of its own.
 
 Prints the transaction's id before anything is committed, and `committed` afterwards.
 """
 
 from __future__ import annotations
-
-import json
-import sys
 
 import pyarrow as pa
 
@@ -22,7 +19,3 @@ def main(orders: str, stock: str, coordinator: str, inline_bytes_max: int) -> No
         tx.append(tables[0], pa.table({"sku": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())}))
         tx.update(tables[1], {"n": "n - 1"}, "sku = 1")
     print("committed", flush=True)
-
-
-if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))

@@ -1,12 +1,10 @@
-"""A job that may be restarted, as a process of its own, for tests that kill it: `python -m tests.tables.restarted_program JSON`.
+"""A job that may be restarted, for tests that kill it in a process of its own.
 
 Prints `began` when its rows are about to be written, and `committed` at the end.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +35,3 @@ def run(
             tx.append(opened[0], ROWS)
             tx.update(opened[1], {"n": "n + 1"}, "sku = 1")
     print("committed", flush=True)
-
-
-if __name__ == "__main__":
-    run(**json.loads(sys.argv[1]))

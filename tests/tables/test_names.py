@@ -43,7 +43,11 @@ NAMES = [
 ]
 
 
-@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+on_zookeeper_too = pytest.mark.parametrize("coordinator", ["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)], indirect=True)
+"""Where the names themselves are in its nodes; the long run tries the others there, too."""
+
+
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=[pytest.mark.zookeeper, pytest.mark.long])])
 def coordinator(request: pytest.FixtureRequest) -> Iterator[str]:
     yield f"memory://{uuid.uuid4().hex}" if request.param == "memory" else request.getfixturevalue("zookeeper_address")
     close_all()
@@ -136,6 +140,7 @@ def test_conditions_are_conditions_or_refused(coordinator: str, tmp_path: Path, 
     assert table.snapshot().to_arrow().num_rows == (1 if where == "i = 1 --" else 2)
 
 
+@on_zookeeper_too
 def test_applications_and_transactions_of_any_name(coordinator: str, tmp_path: Path) -> None:
     table = Table.create(tmp_path / "t", SCHEMA, coordinator=coordinator)
     for name in NAMES:
@@ -149,6 +154,7 @@ def test_applications_and_transactions_of_any_name(coordinator: str, tmp_path: P
     assert table.snapshot().to_arrow().num_rows == len(NAMES)
 
 
+@on_zookeeper_too
 @pytest.mark.parametrize("name", [*NAMES, "..", "/", "a/b", "../tables"])
 def test_leases_of_any_name(coordinator: str, name: str) -> None:
     if not name.isprintable():

@@ -24,5 +24,14 @@ def main(location: str, coordinator: str, mode: str, rows: int, inline_bytes_max
     print("committed", commit and commit.version, flush=True)
 
 
+def append(location: str, coordinator: str) -> None:
+    """Append in a transaction, which ends with its session; a planned write does not. Prints the transaction's id before it has files."""
+    table = sluice.Table.open(location, coordinator=coordinator, limits=Limits(fast_path=False, inline_bytes_max=64))
+    begun = table.begin()
+    print(begun.id, flush=True)
+    begun.append(pa.table({"part": ["p"], "value": pa.array([1], pa.int64())}))
+    begun.commit()
+
+
 if __name__ == "__main__":
     main(**json.loads(sys.argv[1]))

@@ -28,7 +28,9 @@ def rows(*ids: int) -> pa.Table:
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 KINDS = {"copies": {}, "vectors": VECTORS, "files": VECTORS | {"delta.enableChangeDataFeed": "true"}}
-of_every_kind = pytest.mark.parametrize("changed", KINDS, indirect=True)
+of_every_kind = pytest.mark.parametrize(
+    "changed", [pytest.param(kind, marks=[pytest.mark.long] * (kind != "files")) for kind in KINDS], indirect=True
+)
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def driver(place: Place, *arguments: object, stop_file: str = "", **environment:
     ("point", "survives", "routed"),
     [
         pytest.param("data-staged", False, False, marks=pytest.mark.long),
-        ("data-staged", False, True),
+        pytest.param("data-staged", False, True, marks=pytest.mark.long),
         pytest.param("after-ratify", True, False, marks=pytest.mark.long),
         ("after-ratify", True, True),
     ],

@@ -186,7 +186,9 @@ def test_columns_go_by_name_and_whole_numbers_are_widened(place: Place) -> None:
     assert [json.loads(add.stats or "")["nullCount"]["s"] for add in table.snapshot().raw.add_files()] == [{"n": 0}, {"n": 1}]
 
 
-@pytest.mark.parametrize("text", [HIVE_DEFAULT_PARTITION, "é", "x" * 100, "a\0b"])
+@pytest.mark.parametrize(
+    "text", [HIVE_DEFAULT_PARTITION, *(pytest.param(text, marks=pytest.mark.long) for text in ("é", "x" * 100, "a\0b"))]
+)
 def test_a_text_that_names_no_folder_goes_through_tasks(place: Place, text: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sluice")
     table = save(place, place.spark.createDataFrame([(text, 1), (None, 2), ("", 3)], "p string, n long"), place.location, by=("p",))

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
 # Deletion vectors, change data files; on S3 Python tasks read the table.
-KINDS = [
-    pytest.param("disk", "true", "false", marks=pytest.mark.long),
-    ("disk", "false", "true"),
-    pytest.param("s3", "true", "true", marks=pytest.mark.s3),
-    pytest.param("s3", "false", "false", marks=[pytest.mark.s3, pytest.mark.long]),
-]
-of_every_kind = pytest.mark.parametrize(("place", "vectors", "changes"), KINDS, indirect=["place"])
+KINDS = [("disk", "true", "false"), ("disk", "false", "true"), ("s3", "true", "true"), ("s3", "false", "false")]
 Ids = dict[int, tuple[int, int]]
+
+
+def of_every_kind(always: tuple[str, str, str]) -> pytest.MarkDecorator:
+    """Each kind of table; those that are not named here are for the long run."""
+    params = [pytest.param(*kind, marks=[pytest.mark.s3] * ("s3" in kind) + [pytest.mark.long] * (kind != always)) for kind in KINDS]
+    return pytest.mark.parametrize(("place", "vectors", "changes"), params, indirect=["place"])
 
 
 def version_of(transaction: sluice.Transaction) -> int:
@@ -67,7 +67,7 @@ def kept(before: Ids, after: Ids, changed: set[int], version: int) -> None:
             assert row_id > max(each for each, _ in before.values())
 
 
-@of_every_kind
+@of_every_kind(("disk", "false", "true"))
 def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
     before = ids_of(table)
@@ -85,7 +85,7 @@ def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: st
     assert last.keys() == {k for k in after if k % 3 != 1}
 
 
-@of_every_kind
+@of_every_kind(("s3", "true", "true"))
 def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if vectors == "false":  # a large source is joined in another way
         monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)

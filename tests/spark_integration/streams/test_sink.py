@@ -102,7 +102,7 @@ def test_several_queries_write_one_table(place: Place, feed: Feed) -> None:
 
 
 @pytest.mark.shows("stream-checkpoint-twice")
-@pytest.mark.parametrize("first", ["the original", "the copy"])
+@pytest.mark.parametrize("first", ["the original", pytest.param("the copy", marks=pytest.mark.long)])
 def test_of_two_runs_with_one_checkpoint_the_second_is_refused(place: Place, feed: Feed, first: str) -> None:
     feed.ids(1)
     feed.drain(place)

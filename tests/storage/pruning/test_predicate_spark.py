@@ -106,7 +106,7 @@ def table() -> pa.Table:
 
 
 @pytest.fixture(scope="session")
-def rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The table as a Spark data frame."""
     from pyspark.sql import SparkSession
 
@@ -131,12 +131,12 @@ def rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def answers(rows: Any) -> dict[str, list[bool | None]]:
+def answers(spark_rows: Any) -> dict[str, list[bool | None]]:
     """Spark's answer to every predicate, asked for many at a time: one query each takes a minute, one query for all takes longer."""
     found: dict[str, list[bool | None]] = {}
     for start in range(0, len(PREDICATES), 32):
         asked = PREDICATES[start : start + 32]
-        collected = rows.selectExpr(*(f"({sql.split('--')[0]}) AS c{n}" for n, sql in enumerate(asked))).collect()
+        collected = spark_rows.selectExpr(*(f"({sql.split('--')[0]}) AS c{n}" for n, sql in enumerate(asked))).collect()
         found |= {sql: [row[n] for row in collected] for n, sql in enumerate(asked)}
     return found
 
@@ -152,19 +152,19 @@ def test_selects_what_spark_selects(sql: str, table: pa.Table, answers: dict[str
 
 
 @pytest.mark.parametrize("sql", ["l < 9223372036854775808", "l > 99999999999999999999"])
-def test_null_stays_null_where_spark_forgets_it(sql: str, table: pa.Table, rows: Any) -> None:
+def test_null_stays_null_where_spark_forgets_it(sql: str, table: pa.Table, spark_rows: Any) -> None:
     # Spark folds a BIGINT beside a DECIMAL beyond its range to TRUE or FALSE, for nulls too.
     ours = Predicate.parse(sql, from_arrow(table.schema)).mask(table).to_pylist()
-    theirs = [row.answer for row in rows.selectExpr(f"({sql}) AS answer").collect()]
+    theirs = [row.answer for row in spark_rows.selectExpr(f"({sql}) AS answer").collect()]
     assert ours == [None if value is None else answer for value, answer in zip(table["l"].to_pylist(), theirs, strict=True)]
     assert None not in theirs
 
 
 @pytest.mark.parametrize("sql", FAILING)
-def test_fails_where_spark_fails(sql: str, table: pa.Table, rows: Any) -> None:
+def test_fails_where_spark_fails(sql: str, table: pa.Table, spark_rows: Any) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException):
-        rows.selectExpr(f"({sql}) AS answer").collect()
+        spark_rows.selectExpr(f"({sql}) AS answer").collect()
     with pytest.raises(PredicateError):
         Predicate.parse(sql, from_arrow(table.schema)).mask(table)

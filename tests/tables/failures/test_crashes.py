@@ -6,11 +6,6 @@ kills itself at a named failure point (coordinator/publication/failure_points.py
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +16,8 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.failure_points import FAILPOINTS
+from tests.killed import until_killed
+from tests.tables import writer_program
 
 pytestmark = pytest.mark.zookeeper
 
@@ -31,13 +28,7 @@ IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5)
 
 def doom(failpoint: str, order: dict[str, object]) -> str:
     """Run the writer until it kills itself at `failpoint`; returns its transaction's id."""
-    environment = {**os.environ, "SLUICE_FAILPOINT": failpoint}
-    program = [sys.executable, "-m", "tests.tables.writer_program", json.dumps(order)]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, f"{failpoint}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-    lines = done.stdout.split()
-    assert "committed" not in lines
-    return lines[0]
+    return until_killed(writer_program.main, order, failpoint=failpoint)[0]
 
 
 def ones(rows: pa.Table) -> list[int]:

@@ -14,9 +14,11 @@ import pytest
 import sluice
 from sluice.coordinator.service import connect
 from sluice.storage.constants import PROBE_PREFIX
+from tests.killed import until_killed
+from tests.tables import writer_program
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, disk_of, later
-from tests.tables.maintain.test_vacuum import counted, doomed, filled, place
+from tests.tables.maintain.test_vacuum import counted, filled, place
 
 __all__ = ["place"]
 
@@ -33,7 +35,8 @@ def test_a_writer_killed_before_it_filed_leaves_orphans_that_are_found_at_once(
     location, coordinator = tmp_path / "table", f"{zookeeper_address}?session_timeout_s=4"
     table = sluice.Table.create(location, SCHEMA, coordinator=coordinator)
     try:
-        transaction = doomed(location, coordinator, failpoint)
+        order = {"location": str(location), "coordinator": coordinator}
+        transaction = until_killed(writer_program.append, order, failpoint=failpoint)[0]
         left = {str(path.relative_to(location)) for path in location.rglob(f"*{transaction}*")}
         assert left
         deadline = time.monotonic() + 30

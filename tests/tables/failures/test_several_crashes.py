@@ -5,11 +5,6 @@ Goal: every reader sees all of a transaction or nothing of it, however its write
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import deltalake
@@ -19,6 +14,8 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.failure_points import FAILPOINTS
+from tests.killed import until_killed
+from tests.tables import joint_program
 
 pytestmark = pytest.mark.zookeeper
 
@@ -49,13 +46,7 @@ def shop(folder: Path, coordinator: str) -> list[sluice.Table]:
 
 def doom(failpoint: str, passage: int, order: dict[str, object]) -> str:
     """Run the writer until it kills itself; returns its transaction's id."""
-    environment = {**os.environ, "SLUICE_FAILPOINT": f"{failpoint}:{passage}"}
-    program = [sys.executable, "-m", "tests.tables.joint_program", json.dumps(order)]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, f"{failpoint}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-    lines = done.stdout.split()
-    assert "committed" not in lines
-    return lines[0]
+    return until_killed(joint_program.main, order, failpoint=f"{failpoint}:{passage}")[0]
 
 
 @pytest.mark.parametrize(("failpoint", "passage", "asks"), CASES)

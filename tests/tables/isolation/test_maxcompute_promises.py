@@ -7,7 +7,6 @@ it left says in its path whose it was, so that garbage collection finds it.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,7 +22,9 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.stores.memory import MemoryStore
+from tests.killed import until_killed
 from tests.mending import mend
+from tests.tables import overwriting_program
 from tests.tables.conftest import Place
 from tests.tables.isolation.matrices import SCHEMA, Rows, read, table_of
 
@@ -153,17 +154,17 @@ def test_a_write_that_the_store_refuses_in_the_middle(quick_place: Place, policy
 def killed(place: Place, mode: str, partitions: int, when: str) -> str:
     """Run the writer until it dies, at a failure point or in the middle of its files; returns its transaction's id."""
     order = {"location": place.location, "coordinator": place.coordinator, "mode": mode, "partitions": partitions}
-    environment = {**os.environ} if when == "writing" else {**os.environ, "SLUICE_FAILPOINT": when}
+    if when != "writing":
+        return until_killed(overwriting_program.main, order, failpoint=when)[0]
     program = [sys.executable, "-m", "tests.tables.overwriting_program", json.dumps(order)]
-    process = subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         transaction_id = process.stdout.readline().strip()
-        if when == "writing":
-            limit = time.monotonic() + 60
-            while time.monotonic() < limit and not list(Path(place.location, "part=3").glob(f"*{transaction_id}*")):
-                time.sleep(0.001)
-            process.kill()
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit and not list(Path(place.location, "part=3").glob(f"*{transaction_id}*")):
+            time.sleep(0.001)
+        process.kill()
         said = process.communicate(timeout=60)[0]
         assert process.returncode == -signal.SIGKILL, said
     finally:

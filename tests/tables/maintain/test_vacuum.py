@@ -8,9 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -498,21 +495,3 @@ def test_a_vacuum_that_fails_is_repeated(place: Place, failing: Any) -> None:
         assert table.vacuum() is not None
     assert len([key for key in keys(place) if "LGA" in key]) == 0
     assert table.refresh().snapshot().to_arrow().num_rows == 2
-
-
-def doomed(location: Path, coordinator: str, failpoint: str) -> str:
-    """A writer that appends directly and kills itself at a failure point; the id that its files carry."""
-    program = (
-        "import sys, pyarrow as pa, sluice\n"
-        "from sluice.coordinator.limits import Limits\n"
-        "table = sluice.Table.open(sys.argv[1], coordinator=sys.argv[2], limits=Limits(fast_path=False, inline_bytes_max=64))\n"
-        "begun = table.begin()\n"
-        "print(begun.id, flush=True)\n"
-        "begun.append(pa.table({'part': ['p'], 'value': pa.array([1], pa.int64())}))\n"
-        "begun.commit()\n"
-    )
-    environment = {**os.environ, "SLUICE_FAILPOINT": failpoint}
-    command = [sys.executable, "-c", program, str(location), coordinator]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    return done.stdout.strip()

@@ -18,10 +18,13 @@ VECTORS = {"delta.enableDeletionVectors": "true"}
 MINE = flights(("JFK", 1, 100))
 
 
-@pytest.fixture(params=[{}, VECTORS], ids=["copies", "vectors"])
+COPIES: dict[str, str] = {}
+
+
+@pytest.fixture
 def table(place: Place, request: pytest.FixtureRequest) -> sluice.Table:
     """Four rows in one file of each of two partitions, in version 1."""
-    table = place.create(properties=request.param)
+    table = place.create(properties=getattr(request, "param", VECTORS))
     table.append(flights(("JFK", 1, 1), ("JFK", 1, 2), ("JFK", 1, None), ("EWR", 2, 4)))
     return table
 
@@ -49,7 +52,16 @@ PLANS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [None, "Serializable"])
+@pytest.mark.parametrize(
+    ("table", "level"),
+    [
+        pytest.param(COPIES, None, id="copies"),
+        pytest.param(VECTORS, "Serializable", id="vectors-Serializable"),
+        pytest.param(VECTORS, None, id="vectors", marks=pytest.mark.long),
+        pytest.param(COPIES, "Serializable", id="copies-Serializable", marks=pytest.mark.long),
+    ],
+    indirect=["table"],
+)
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("plan", PLANS)
 def test_what_is_refused_early_would_be_refused(place: Place, table: sluice.Table, plan: str, other: str, level: str | None) -> None:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +15,7 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.failure_points import FAILPOINTS
+from tests.killed import until_killed
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.restarted_program import ROWS, run
 
@@ -42,15 +38,6 @@ OTHERS: list[tuple[str, str, dict[str, Any], bool]] = [
 ]
 
 
-def killed(failpoint: str, order: dict[str, Any]) -> None:
-    """Run the job until it kills itself."""
-    environment = {**os.environ, "SLUICE_FAILPOINT": failpoint}
-    program = [sys.executable, "-m", "tests.tables.restarted_program", json.dumps(order)]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, f"{failpoint}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-    assert done.stdout.split() == ["began"]
-
-
 @pytest.mark.shows("job-restarted")
 @pytest.mark.zookeeper
 @pytest.mark.parametrize(("failpoint", "how", "once", "fast_path"), [*QUEUED, *DIRECT, *SEVERAL, *OTHERS])
@@ -70,7 +57,7 @@ def test_a_job_killed_at_any_step_and_started_again(
         "fast_path": fast_path,
         "inline_bytes_max": 16 if failpoint == "actions-staged" else 64 * 1024,
     }
-    killed(failpoint, order)
+    assert until_killed(run, order, failpoint=failpoint) == ["began"]
     for _ in range(2):  # and once more, for good measure
         run(**order)
     assert rows_of(orders.snapshot().to_arrow()) == rows_of(ROWS)
