@@ -50,7 +50,7 @@ def _stored(result: Result) -> list[tuple[int, str, str, bytes | None]]:
     return [(stored.tick, stored.key, stored.by, stored.content) for table in result.history.tables for stored in table.stored]
 
 
-@pytest.mark.parametrize("name", ["dice", "evidence", "garbage", "history", "log", "model", "operations", "rows", "several"])
+@pytest.mark.parametrize("name", ["dice", "evidence", "garbage", "history", "log", "model", "model_operations", "rows", "several"])
 def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
     imported = [
         node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
