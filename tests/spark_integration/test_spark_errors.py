@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 
 import sluice
 from sluice.delta import exceptions
+from sluice.spark_integration.errors import in_options
 from sluice.spark_integration.spark_errors import as_spark_users_know, known_to_spark
 from sluice.storage.errors import SluiceError
 
@@ -31,6 +32,21 @@ def test_an_error_is_of_both_classes(error: SluiceError, kind: type[PySparkExcep
     assert type(known) is type(known_to_spark(error)), "one class for each pair"
     assert known.retryable == error.retryable
     assert str(known) == known.getMessage() == "x"
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ("give overwrite_schema=True, too", "give the option overwriteSchema, too"),
+        (
+            "overwrite_schema replaces: leave where and dynamic out",
+            "overwriteSchema replaces: leave replaceWhere and partitionOverwriteMode out",
+        ),
+        ("partitioned then, partition_by=[...] ([] for none)", "partitioned then, partitionBy(...), without a column for none"),
+    ],
+)
+def test_a_message_names_options_in_the_place_of_parameters(told: str, says: str) -> None:
+    assert in_options(sluice.InvalidRequest(told)).message == says
 
 
 def test_it_keeps_details_cause_and_class_through_a_pickle() -> None:

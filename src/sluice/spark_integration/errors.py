@@ -12,7 +12,15 @@ from ..storage.errors import SluiceError
 __all__ = ["in_options", "original"]
 
 # Parameters of the Python API and the corresponding Spark options.
-_OPTIONS: Final = {"merge_schema=True": "the option mergeSchema", "merge_schema": "mergeSchema"}
+_OPTIONS: Final = {
+    "merge_schema=True": "the option mergeSchema",
+    "merge_schema": "mergeSchema",
+    "overwrite_schema=True": "the option overwriteSchema",
+    "overwrite_schema": "overwriteSchema",
+    "leave where and dynamic out": "leave replaceWhere and partitionOverwriteMode out",
+    "partition_by=[...] ([] for none)": "partitionBy(...), without a column for none",
+    "cluster_by=[...] ([] for none)": "clusterBy(...)",
+}
 # The last line of a traceback and the following lines of a long message, up to Spark's additions.
 _RAISED: Final = re.compile(r"^sluice\.(?:storage|coordinator)\.errors\.(\w+): (.*(?:\n(?! SQLSTATE|\tat |Traceback|$).*)*)", re.MULTILINE)
 

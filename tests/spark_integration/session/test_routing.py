@@ -52,6 +52,14 @@ def test_reads_use_sparks_own_scan(place: Place) -> None:
     assert place.load(readChangeFeed="true", startingVersion=1).count() == 5
     reader = place.spark.read.format("sluice").option("coordinator", place.coordinator)
     assert reader.load([place.location]).count() == 15
+    for told, error, options in (
+        ("latest version is 1", sluice.VersionNotFound, {"readChangeFeed": "true", "startingVersion": 9}),
+        ("'idd' of the given schema is not in", sluice.SchemaMismatch, {"schema": "idd long"}),
+    ):
+        with pytest.raises(AnalysisException, match=told) as refused:
+            place.load(**options)
+        assert isinstance(refused.value, error)
+        assert "Traceback" not in str(refused.value)
     with pytest.raises(AnalysisException, match="several paths"):
         reader.load([place.location, place.location])
     with pytest.raises(AnalysisException) as failed:

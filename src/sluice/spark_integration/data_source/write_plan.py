@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...coordinator.errors import ConcurrentModification
 from ...coordinator.rules.isolation import stricter, table_isolation
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
-from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
+from ...storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
 from ...storage.schema.schema import StructType, to_arrow
 from ...tables.client.property_rules import spelled
 from ...tables.planned_writes import abandon_plan, note_loss, plan_creation
@@ -57,7 +57,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
             read_where=options.read_where,
         )
         plan.require_fit(to_arrow(data))
-    except SchemaMismatch as refused:
+    except InvalidRequest as refused:
         raise in_options(refused) from refused
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
     plan = replace(

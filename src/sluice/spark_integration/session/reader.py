@@ -8,8 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.types import StructType
 
+from ..data_source.read_plan import snapshot_for
 from ..options import ReadOptions
 from ..scan.read import read
+from ..schemas import requested
 from ..spark_errors import as_spark_users_know
 from .known_tables import ReadsTables
 
@@ -24,12 +26,14 @@ class Reader(ReadsTables, DataFrameReader):
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
-        self._has_schema = False
+        self._wanted: StructType | None = None
 
     def schema(self, schema: StructType | str) -> DataFrameReader:
         """Like PySpark's: the columns to read."""
-        self._has_schema = True
-        return super().schema(schema)
+        told = super().schema(schema)
+        kind = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        self._wanted = kind if isinstance(kind, StructType) else None
+        return told
 
     def load(
         self,
@@ -44,14 +48,26 @@ class Reader(ReadsTables, DataFrameReader):
         if isinstance(path, list) and len(path) == 1:
             [path] = path
         place = path if path is not None else self._options.get("path")
-        # data sources refuse several paths, and no path, and say why
-        if self._has_schema or not isinstance(place, str):
+        with as_spark_users_know():
+            # data sources refuse several paths, and no path, and say why
+            if self._wanted is None and isinstance(place, str):
+                return self._read(place)
+            if self._wanted is not None and isinstance(place, str):
+                self._require_fit(self._wanted, place)
             return super().load(path)
-        return self._read(place)
+
+    def _require_fit(self, wanted: StructType, location: str) -> None:
+        """Raise SchemaMismatch now for a schema that the table's rows do not fit; the data source would when they are read."""
+        options = self._parsed(location)
+        if options.changes is None:
+            requested(wanted, snapshot_for(options).struct)
+
+    def _parsed(self, location: str) -> ReadOptions:
+        return ReadOptions.parse({**self._options.besides("path"), "path": location})
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():
-            options = ReadOptions.parse({**self._options.besides("path"), "path": location})
+            options = self._parsed(location)
             if options.changes is None:
                 address = options.address
                 return read(
@@ -64,5 +80,5 @@ class Reader(ReadsTables, DataFrameReader):
                     storage_options=address.storage_options,
                     consistency=options.consistency,
                 )
-        super().format("sluice")
-        return super().load(location)
+            super().format("sluice")
+            return super().load(location)

@@ -29,7 +29,8 @@ class StreamReader(ReadsTables, DataStreamReader):
         if not self._asks_for_sluice(format, schema, options):
             return super().load(path)
         place = path if path is not None else self._options.get("path")
-        return super().load(path) if place is None else self._read(place)
+        with as_spark_users_know():
+            return super().load(path) if place is None else self._read(place)
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():
