@@ -10,6 +10,7 @@ import pytest
 import sluice
 from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions, parse_timestamp
 from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
+from sluice.spark_integration.streams.requirements import require_batches
 from sluice.tables.client.property_rules import spelled
 from sluice.tables.read.streams.rules import Limits, Start, StreamRules
 
@@ -50,6 +51,13 @@ def test_properties_are_options_too() -> None:
     found = WriteOptions.parse({**PLACE, **told}, overwrite=False).properties
     assert found == {"owner": "ops", **{key: value for key, value in told.items() if key != "properties"}}
     assert [spelled(key) for key in found] == ["owner", "delta.appendOnly", "delta.constraints.Late", "delta.nothing"]
+
+
+def test_triggers_without_batches_are_refused() -> None:
+    require_batches({"availableNow": True, "continuous": None})
+    for name in ("continuous", "realTime"):
+        with pytest.raises(sluice.InvalidRequest, match=rf"trigger\({name}='1 second'\) .*use trigger\(processingTime"):
+            require_batches({name: "1 second"})
 
 
 def test_the_lease_of_a_driver() -> None:
@@ -243,7 +251,9 @@ def test_what_a_stream_refuses(told: dict[str, str], names: str) -> None:
 
 @pytest.mark.parametrize("name", ["TXNAPPID", "txnVersion", "idempotencyKey", "readVersion", "readWhere"])
 def test_a_stream_that_writes_numbers_its_batches_itself(name: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="(?i)the option " + name + " was given for a stream, whose batches have numbers"):
+    with pytest.raises(
+        sluice.InvalidRequest, match="(?i)the option " + name + " was given for a stream, whose batches have their own numbers"
+    ):
         WriteOptions.refuse_for_streams({**PLACE, name: "1"})
 
 

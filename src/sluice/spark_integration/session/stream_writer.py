@@ -15,7 +15,7 @@ from ..options import WriteOptions
 from ..spark_errors import as_spark_users_know
 from ..streams.batches import Batch, Run
 from ..streams.queries import started
-from ..streams.requirements import checkpoint_of, gone_meanwhile, no_update_mode, require_nothing_written
+from ..streams.requirements import checkpoint_of, gone_meanwhile, no_update_mode, require_batches, require_nothing_written
 from .format_and_options import Options, RemembersFormat
 from .known_tables import is_known, location_of, means_sluice, place_of_new
 from .saving import Write, save
@@ -31,6 +31,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
     def __init__(self, df: DataFrame) -> None:
         super().__init__(df)
         self._output = "append"
+        self._trigger: dict[str, Any] = {}
         self._partition_by: tuple[str, ...] | None = None
         self._cluster_by: tuple[str, ...] | None = None
 
@@ -38,6 +39,12 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         """Like PySpark's."""
         super().outputMode(outputMode)
         self._output = outputMode.lower()
+        return self
+
+    def trigger(self, **told: Any) -> DataStreamWriter:
+        """Like PySpark's; `continuous` and `realTime` have no batches that could be commits."""
+        super().trigger(**told)
+        self._trigger = told
         return self
 
     def partitionBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
@@ -141,6 +148,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         """The write of a batch. Raises InvalidRequest for what a stream cannot have."""
         if self._output == "update":
             raise no_update_mode(self._options.get("path"))
+        require_batches(self._trigger)
         checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
         if told is None:
             WriteOptions.refuse_for_streams(self._options.besides())

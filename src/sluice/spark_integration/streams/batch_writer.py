@@ -13,7 +13,7 @@ from ...tables.client.address import TableAddress
 from ..spark_errors import as_spark_users_know
 from .batches import Batch, Run
 from .queries import Query, started
-from .requirements import checkpoint_of
+from .requirements import checkpoint_of, require_batches
 
 __all__ = ["BatchWriter"]
 
@@ -46,6 +46,13 @@ class BatchWriter(DataStreamWriter):
         for key, value in options.items():
             if value is not None:
                 self.option(key, value)
+        return self
+
+    def trigger(self, **told: Any) -> BatchWriter:
+        """Like PySpark's. Raises InvalidRequest for `continuous` and `realTime`, which have no batches."""
+        with as_spark_users_know():
+            require_batches(told)
+        super().trigger(**told)
         return self
 
     def start(  # type: ignore[override]

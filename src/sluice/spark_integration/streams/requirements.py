@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from ...storage.errors import InvalidRequest, TableNotFound
 
-__all__ = ["checkpoint_of", "gone_meanwhile", "no_update_mode", "require_nothing_written"]
+__all__ = ["checkpoint_of", "gone_meanwhile", "no_update_mode", "require_batches", "require_nothing_written"]
 
 _CHECKPOINT: Final = "spark.sql.streaming.checkpointLocation"
 _REMEDY: Final = (
@@ -53,6 +54,17 @@ def gone_meanwhile(location: str) -> TableNotFound:
         f"the table at {location} was there when this query started, and is not any more: {_REMEDY}",
         location=location,
     )
+
+
+def require_batches(trigger: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for a trigger of a query without micro-batches, each of which would be a commit."""
+    for name in ("continuous", "realTime"):
+        if trigger.get(name) is not None:
+            raise InvalidRequest(
+                f"trigger({name}={trigger[name]!r}) runs a query without micro-batches, and each of them would be a commit: use "
+                "trigger(processingTime=...) or trigger(availableNow=True)",
+                trigger=name,
+            )
 
 
 def no_update_mode(location: str | None) -> InvalidRequest:
