@@ -88,6 +88,7 @@ def place() -> Iterator[Place]:
         release(address)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(valid, min_size=1, max_size=4), bad=wrong)
 def test_valid_statements_do_what_sqlite_does_and_wrong_ones_nothing(place: Place, texts: list[str], bad: tuple[str, str]) -> None:

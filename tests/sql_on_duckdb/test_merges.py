@@ -49,6 +49,7 @@ def as_sql(wanted: Operation) -> str:
     return f"UPDATE sales.t t SET {', '.join(f'{name} = {value}' for name, value in rule.clause.assignments.items())}{where}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "vectors"), [(1, True), (2, False), *(pytest.param(seed, seed % 2 == 0, marks=pytest.mark.long) for seed in range(3, 9))]
 )
