@@ -115,8 +115,9 @@ def test_what_cannot_be_is_refused_at_once(place: Place, feed: Feed) -> None:
     changes = feed.frame().selectExpr("*", "'insert' AS _change_type", "1L AS _commit_version")
     with pytest.raises(sluice.InvalidRequest, match=r"the same _commit_version, so it does not say which is newer"):
         sluice.stream(changes, coordinator=place.coordinator).merge_into(place.location, "id", newest_by="_commit_version")
-    with pytest.raises(sluice.InvalidRequest, match="columns of the stream"):
-        stream.merge_into(place.location, ["idd"])
+    for misspelt in (["idd"], "idd"):
+        with pytest.raises(AnalysisException, match="columns of the stream"):
+            stream.merge_into(place.location, misspelt)
     with pytest.raises(sluice.InvalidRequest, match="does nothing"):
         stream.merge_into(place.location, "id", matched_update=False, not_matched_insert=False)
     with pytest.raises(sluice.InvalidRequest, match="named already"):

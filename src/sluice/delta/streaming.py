@@ -76,12 +76,14 @@ class Stream:
         rows of a batch with one key, only the one with the largest value of this column counts; otherwise two rows that change one row
         of the table are refused. A batch that lost against other commits is tried again, `attempts` times in all.
         """
-        keys = self._keys(on)
-        if newest_by is not None:
-            self._require_orders(newest_by, keys)
-        condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
-        build = clauses or _clauses(matched_update, matched_delete, not_matched_insert)
-        address = self._address(table)
+        with as_spark_users_know():
+            keys = self._keys(on)
+            if newest_by is not None:
+                self._require_orders(newest_by, keys)
+            condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
+            build = clauses or _clauses(matched_update, matched_delete, not_matched_insert)
+            address = self._address(table)
+            opened(address)  # so that a missing table is noticed at once
 
         def write(frame: DataFrame, batch: Batch) -> None:
             rows = frame if newest_by is None else _newest(frame, keys, newest_by)
@@ -91,7 +93,6 @@ class Stream:
             (built.withSchemaEvolution() if schema_evolution else built).execute(transaction=batch.transaction, attempts=attempts)
 
         with as_spark_users_know():
-            opened(address)  # so that a missing table is noticed at once
             return BatchWriter(self._df, [address], write)
 
     def for_each_batch(
@@ -106,9 +107,12 @@ class Stream:
         batch, or none does. If the transaction lost against other commits, `work` is called again, on the new state, `attempts` times in
         all. What it does beside `t` may happen several times.
         """
-        if not tables:
-            raise InvalidRequest("no table was given: name those that the batches change")
-        addresses = [self._address(table) for table in tables]
+        with as_spark_users_know():
+            if not tables:
+                raise InvalidRequest("no table was given: name those that the batches change")
+            addresses = [self._address(table) for table in tables]
+            for address in addresses:
+                opened(address)
 
         def write(frame: DataFrame, batch: Batch) -> None:
             targets = [opened(address) for address in addresses]
@@ -133,8 +137,6 @@ class Stream:
             )
 
         with as_spark_users_know():
-            for address in addresses:
-                opened(address)
             return BatchWriter(self._df, addresses, write)
 
     def _address(self, table: Table | str | os.PathLike[str]) -> TableAddress:
@@ -148,12 +150,15 @@ class Stream:
         if isinstance(on, Column):
             return []
         known = {name.lower() for name in self._df.columns}
-        if isinstance(on, str):
-            return [on] if on.lower() in known else []
-        missing = [each for each in on if each.lower() not in known]
-        if missing or not on:
-            raise InvalidRequest(f"on={list(on)!r}: give columns of the stream, which are {', '.join(self._df.columns)}", on=list(on))
-        return list(on)
+        if isinstance(on, str) and on.lower() not in known and not on.isidentifier():
+            return []
+        keys = [on] if isinstance(on, str) else list(on)
+        if not keys or any(each.lower() not in known for each in keys):
+            columns = ", ".join(self._df.columns)
+            raise InvalidRequest(
+                f"on={on!r}: give columns of the stream, which are {columns}, or a condition over `{_TARGET}` and `{_SOURCE}`", on=on
+            )
+        return keys
 
     def _require_orders(self, newest_by: str, keys: Sequence[str]) -> None:
         """Raise InvalidRequest unless the column can say which of a key's rows is the newest."""

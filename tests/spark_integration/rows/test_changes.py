@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -311,13 +312,18 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
         with table.begin() as tx:
             return merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", clauses, target_alias="t", source_alias="s")
 
+    kept: Any = spark.sparkContext._jsc
+    before = kept.getPersistentRDDs().size()
     assert merge([4, 98, -7, 6000], *UPSERT) == RowCounts(updated=2, inserted=2)
     assert not inserted_later
     expected |= dict.fromkeys([4, 98, -7, 6000], new)
     assert rows_of(table) == expected
     assert [row for row in told(table) if row[0] == "insert"] == [("insert", -7, "new"), ("insert", 6000, "new")]
+    files = {*Path(place.location).rglob("*.parquet")}
     with pytest.raises(sluice.InvalidRequest, match="several rows of the source"):
         merge([4, 4, 9000], *UPSERT)
+    assert {*Path(place.location).rglob("*.parquet")} == files  # row 9000 was written already
+    assert kept.getPersistentRDDs().size() == before
     assert merge([6, 7, -8, 9000, None], Clause("matched", "delete"), Clause("not_matched", "insert_all", "s.id < 9000")) == RowCounts(
         deleted=1, inserted=2
     )

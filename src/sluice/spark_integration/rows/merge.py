@@ -143,20 +143,23 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
 def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[RowCounts, Reads, int]:
     """The counts, what was read, and the number of rows of the source (0 if it was not counted)."""
     kept = keep(given, work.name("number", given), found.keys)
-    values = key_values(kept, work.schema)
-    target = _target(work, asked, found, values)
-    counts, reads = carry_out(
-        work,
-        kept,
-        target,
-        asked.on,
-        asked.clauses,
-        found.assigned,
-        asked.target_alias,
-        lambda: _needed(work, given, asked, found.assigned),
-        keys=found.keys,
-        only_keys=found.only_keys,
-    )
+    try:
+        values = key_values(kept, work.schema)
+        target = _target(work, asked, found, values)
+        counts, reads = carry_out(
+            work,
+            kept,
+            target,
+            asked.on,
+            asked.clauses,
+            found.assigned,
+            asked.target_alias,
+            lambda: _needed(work, given, asked, found.assigned),
+            keys=found.keys,
+            only_keys=found.only_keys,
+        )
+    finally:
+        kept.forget()
     return counts, reads, kept.rows or 0
 
 

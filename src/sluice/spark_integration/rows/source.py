@@ -88,6 +88,11 @@ class Kept:
         gone = self.frame.sparkSession.createDataFrame(pa.table({name: positions_of(numbers)}))
         return self.frame.join(F.broadcast(gone), self.number == gone[name], "left_anti")
 
+    def forget(self) -> None:
+        """Free the rows in Spark's tasks: they would stay there until Java collects its garbage."""
+        if self.rows is not None and not self.local:
+            _forget(self.frame)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
@@ -127,7 +132,7 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
     size = _size(kept)
     if rows <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
         local = _local(kept, name, keys)
-        analysed(kept).rdd().unpersist(False)
+        _forget(kept)
         return local
     listed = rows <= _VALUES_MAX
     small = rows <= _SENT_ROWS_MAX and size <= _SENT_BYTES_MAX
@@ -149,6 +154,10 @@ def require_no_later_version(source: DataFrame, part: Transaction, location: str
                 rule="later-source",
                 version=version,
             )
+
+
+def _forget(kept: DataFrame) -> None:
+    analysed(kept).rdd().unpersist(False)
 
 
 def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
