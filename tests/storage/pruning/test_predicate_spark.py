@@ -105,6 +105,15 @@ def table() -> pa.Table:
     return pa.table({name: pa.array(values, kind) for name, (kind, values) in COLUMNS.items()})
 
 
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.codegen.wholeStage": "false",
+    # Expressions asked for together would share parts, and a division be done for rows that do not reach it.
+    "spark.sql.subexpressionElimination.enabled": "false",
+}
+
+
 @pytest.fixture(scope="session")
 def spark_rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The table as a Spark data frame."""
@@ -113,21 +122,21 @@ def spark_rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Ite
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     path = Path(tmp_path_factory.mktemp("values")) / "values.parquet"
     pq.write_table(table, path)
-    session = (
-        SparkSession.builder.master("local[1]")
+    there = SparkSession.getActiveSession()
+    began = there or (
+        SparkSession.builder.master("local[2,2]")  # which the process's other tests need: its first session decides
         .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.ansi.enabled", "true")
-        .config("spark.sql.codegen.wholeStage", "false")
-        # Expressions asked for together would share parts, and a division be done for rows that do not reach it.
-        .config("spark.sql.subexpressionElimination.enabled", "false")
         .config("spark.sql.warehouse.dir", str(path.with_name("warehouse")))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
+    session = began.newSession()  # other tests of this process have other settings and views
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
     yield session.read.parquet(str(path)).coalesce(1)  # one row group in one task: the rows keep their order
-    session.stop()
+    if there is None:
+        began.stop()
 
 
 @pytest.fixture(scope="session")
