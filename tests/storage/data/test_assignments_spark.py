@@ -132,7 +132,9 @@ STORED += [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), STORED)
+@pytest.mark.parametrize(
+    ("source", "target"), [pytest.param(*each, marks=[pytest.mark.long] * (number % 2)) for number, each in enumerate(STORED)]
+)
 def test_stores_the_values_that_spark_stores(source: str, target: str, targets: list[str], table: pa.Table, spark_rows: Any) -> None:
     from pyspark.errors import PySparkException
 
