@@ -108,10 +108,12 @@ def test_closing_waits_for_the_checkpoint_and_no_longer_than_the_table_s_time(wr
 def test_many_writers_write_each_checkpoint_once(written: list[int]) -> None:
     """Every writer sees that it is due while one of them takes its time."""
     world = InMemory(**{INTERVAL: "5"})
-    world.disk.slow("upload", lambda: time.sleep(0.3), "*.checkpoint.parquet", times=1)
+    appended = threading.Event()
+    world.disk.slow("upload", lambda: appended.wait(30), "*.checkpoint.parquet", times=1)
     tables = [world.open() for _ in range(4)]
     for n in range(12):
         tables[n % 4].append(flights(("JFK", 1, n)))
+    appended.set()
     for table in tables:
         table.close()
     assert len(written) == 1
