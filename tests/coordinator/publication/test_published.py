@@ -1,4 +1,4 @@
-"""What "published" means: the file is in the log, for every client that is told so."""
+"""A commit is "published" only when every client that the coordinator tells so finds its file in the log."""
 
 from __future__ import annotations
 
