@@ -1,9 +1,10 @@
 """What do writing, reading and changing rows cost on Spark, beside Delta Lake and Spark's own Parquet files?
 
-``python -m benchmarks.spark --rows 10000000 --runs 3`` runs the systems in turn, each run in a Spark program of its own that first warms
-up with a small table, and compares medians. Rows have ten columns (long, ints, doubles, texts, a timestamp, a date); ids are in the order
-of the files, or shuffled over them. Delta Lake is its Python package with the jars that belong to it, from Maven. Every step's result is
-checked by the program. One JSON object for each system and layout goes to standard output, everything else to standard error.
+``python -m benchmarks.spark --rows 10000000 --runs 3`` compares medians. Each system has one Spark program. The programs work in turn, each
+on a new table every time; the first turn warms up and does not count. Rows have ten columns (long, ints, doubles, texts, a timestamp, a
+date); ids are in the order of the files, or shuffled over them. Delta Lake is its Python package with the jars that belong to it, from
+Maven. Every step's result is checked by the program. One JSON object for each system and layout goes to standard output, everything else
+to standard error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -47,18 +49,58 @@ def _environment(folder: str) -> dict[str, str]:
     return environment
 
 
-def _run(command: list[str], folder: str) -> str:
+def _make_input(rows: int, layout: str, place: str, folder: str) -> None:
+    command = [sys.executable, "-c", _MAKE_INPUT, str(rows), layout, place]
     done = subprocess.run(command, env=_environment(folder), capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     if done.returncode:
-        raise click.ClickException(f"{' '.join(command[2:5])} failed:\n{done.stderr[-4000:]}")
-    return done.stdout
+        raise click.ClickException(f"the rows cannot be made:\n{done.stderr[-4000:]}")
 
 
-def _one(system: str, layout: str, rows: int, source: str) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-spark-") as folder:
+class _Program:
+    """The Spark program of one system, which takes its turn when it is asked to."""
+
+    def __init__(self, system: str, layout: str, rows: int, source: str, folder: str) -> None:
+        self._system = system
+        self._errors = Path(folder, "errors")
         command = [sys.executable, "-m", "benchmarks.spark_program", system, layout, str(rows), source, folder]
-        told: dict[str, float] = json.loads(_run(command, folder).splitlines()[-1])
-        return told
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                command, env=_environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+
+    def turn(self) -> dict[str, float]:
+        """The seconds of each step on a new table. Raises ClickException if a step fails, or its result is wrong."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):  # of a program that has ended; its errors say why
+            print("go", file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                told: dict[str, float] = json.loads(line)
+                return told
+        raise click.ClickException(f"the program of {self._system} failed:\n{self._errors.read_text()[-4000:]}")
+
+    def end(self) -> None:
+        """Wait until it has stopped."""
+        self._process.communicate(timeout=_LIMIT_S)
+
+
+def _measured(systems: list[str], layout: str, rows: int, runs: int, source: str) -> dict[str, dict[str, float]]:
+    """By system the medians of its turns."""
+    times: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    with ExitStack() as stack:
+        programs: dict[str, _Program] = {}
+        for name in systems:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-bench-spark-"))
+            programs[name] = _Program(name, layout, rows, source, folder)
+            stack.callback(programs[name].end)
+        for number in range(runs + 1):
+            for name, program in programs.items():
+                _console.print(f"{layout}, {f'run {number}' if number else 'warm-up'}: {name}")
+                told = program.turn()
+                if number:
+                    times[name].append(told)
+    return {name: {step: round(median(turn[step] for turn in told), 3) for step in told[0]} for name, told in times.items()}
 
 
 def _shown(layout: str, medians: dict[str, dict[str, float]]) -> None:
@@ -75,7 +117,7 @@ def _shown(layout: str, medians: dict[str, dict[str, float]]) -> None:
 
 @click.command()
 @click.option("--rows", type=click.IntRange(min=100_000), default=10_000_000, show_default=True, help="Rows of the table.")
-@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Programs of each kind that are counted.")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Turns of each program that are counted.")
 @click.option("--systems", default=",".join(SYSTEMS), show_default=True, help="What to compare.")
 @click.option("--layouts", default=",".join(LAYOUTS), show_default=True, help="Whether ids follow the files or are spread over them.")
 def main(rows: int, runs: int, systems: str, layouts: str) -> None:
@@ -86,17 +128,14 @@ def main(rows: int, runs: int, systems: str, layouts: str) -> None:
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose systems from {', '.join(SYSTEMS)} and layouts from {', '.join(LAYOUTS)}")
     versions = {name: importlib.metadata.version(name) for name in ("pyspark", "pyarrow", *(["delta-spark"] if "delta" in chosen else []))}
-    _console.print(f"{rows} rows x 10 columns, {runs} runs, 2 threads, driver 4 GiB, {os.cpu_count()} cores; {versions}")
+    _console.print(
+        f"{rows} rows x 10 columns, {runs} runs after a warm-up, 2 threads, drivers with 4 GiB, {os.cpu_count()} cores; {versions}"
+    )
     with tempfile.TemporaryDirectory(prefix="sluice-bench-spark-input-") as folder:
         for layout in layouts.split(","):
             source = str(Path(folder, layout))
-            _run([sys.executable, "-c", _MAKE_INPUT, str(rows), layout, source], folder)
-            times: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
-            for number in range(runs):
-                for name in chosen:
-                    _console.print(f"{layout}, run {number + 1}: {name}")
-                    times[name].append(_one(name, layout, rows, source))
-            medians = {name: {step: round(median(run[step] for run in told), 3) for step in told[0]} for name, told in times.items()}
+            _make_input(rows, layout, source, folder)
+            medians = _measured(chosen, layout, rows, runs, source)
             for name, each in medians.items():
                 click.echo(json.dumps({"system": name, "layout": layout, "rows": rows, "runs": runs, **each}))
             _shown(layout, medians)

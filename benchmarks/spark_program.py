@@ -1,13 +1,15 @@
-"""One system's run of `benchmarks.spark`: a Spark program that writes, reads and changes one table, and prints its times.
+"""One system's part of `benchmarks.spark`: a Spark program that writes, reads and changes tables, and prints its times.
 
-``python -m benchmarks.spark_program SYSTEM LAYOUT ROWS INPUT FOLDER`` with SYSTEM one of sluice, delta, parquet. It prints one JSON object:
-seconds of each step, and the peak memory of the driver's processes in MiB. Each step's result is checked before its time counts.
+``python -m benchmarks.spark_program SYSTEM LAYOUT ROWS INPUT FOLDER`` with SYSTEM one of sluice, delta, parquet. For each line of standard
+input it takes a new table through all steps, and prints one JSON object: seconds of each step, and the peak memory of the driver's
+processes in MiB so far. Each step's result is checked before its time counts.
 """
 
 from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -25,9 +27,8 @@ SYSTEMS = ("sluice", "delta", "parquet")
 LAYOUTS = ("ordered", "shuffled")
 MERGED = 100
 """One row in so many is updated or deleted; half as many are inserted."""
+_SMALL_MERGES = 10
 _PRIME = 2_147_483_629
-_WARM_ROWS = 200_000
-_MIB = 1024 * 1024
 
 
 def data(spark: SparkSession, first: int, rows: int, of: int, layout: str) -> DataFrame:
@@ -78,7 +79,7 @@ class _Run:
         self.seconds[name] = round(time.perf_counter() - begun, 3)
         return result
 
-    def all(self, source: DataFrame, *, small_merges: int) -> None:
+    def all(self, source: DataFrame) -> None:
         """Every step, in order."""
         self._timed("write", lambda: self._write(source))
         self._check_sum("read_all")
@@ -103,7 +104,7 @@ class _Run:
         small = self._rows // MERGED // 100
 
         def merge_often() -> None:
-            for _ in range(small_merges):
+            for _ in range(_SMALL_MERGES):
                 self._merge(self._updates(recent, self._rows, small), small // 2)
 
         self._timed("small_merges", merge_often)
@@ -154,11 +155,12 @@ def main() -> None:
     """Run it."""
     system, layout, rows, place, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5]
     spark = session(system, folder, _SETTINGS, _OF_DELTA)
-    warm = data(spark, 0, _WARM_ROWS, _WARM_ROWS, layout)
-    _Run(spark, system, layout, f"{folder}/warm", _WARM_ROWS).all(warm, small_merges=2)
-    run = _Run(spark, system, layout, f"{folder}/table", rows)
-    run.all(spark.read.parquet(place), small_merges=10)
-    print("\n" + json.dumps({**run.seconds, **_peak_mib(spark)}), flush=True)
+    for number, _ in enumerate(sys.stdin):
+        table = Path(folder, f"table-{number}")
+        run = _Run(spark, system, layout, str(table), rows)
+        run.all(spark.read.parquet(place))
+        shutil.rmtree(table)
+        print("\n" + json.dumps({**run.seconds, **_peak_mib(spark)}), flush=True)
     spark.stop()
 
 

@@ -21,7 +21,7 @@ from .assignments import Assigned, new_values
 from .change_job import Located, Work, by_path
 from .clauses import Clause
 from .conditions import as_column
-from .source import Kept, Keys, beyond, near_keys
+from .source import Held, Kept, Keys, beyond, held_by, near_keys
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
 __all__ = ["carry_out"]
@@ -96,8 +96,9 @@ class _Merge:
         located = work.located(target, names, self._alias, needed, writes=writes, late=self._late, beside=[self._kept.frame])
         apart = self._kept.small and self._inserts
         # a source in this process is inserted without a job
-        new = beyond(self._kept, self._keys, target.files, work.schema) if apart and not self._kept.local else None
-        joined, matched = self._joined(located, new)
+        held = held_by(target.files, self._kept, work.schema)
+        new = beyond(self._kept, self._keys, held) if apart and not self._kept.local else None
+        joined, matched = self._joined(located, new, held)
         frame = self._actions(joined, located, matched, reports=apart)
         if new is not None:
             frame = self._with_new(frame, new)
@@ -126,17 +127,17 @@ class _Merge:
             return {}
         return {path: rows for path, rows in by_path(done, NOTHING, located.paths).items() if not draft.is_own(path)}
 
-    def _joined(self, located: Located, new: Column | None) -> tuple[DataFrame, Column]:
+    def _joined(self, located: Located, new: Column | None, held: Held) -> tuple[DataFrame, Column]:
         """The pairs, and the rows of either side without one as far as clauses need them; and whether a row is a pair.
 
         Rows of the source for which `new` holds match nothing.
         """
         source, keeps_target = self._kept.frame, self._keeps_target
         source = source if new is None else source.where(~new)
-        near = None if keeps_target else near_keys(self._kept, self._work.schema)
+        near = None if keeps_target else near_keys(self._kept, held, self._work.schema)
         rows = located.frame if near is None else located.frame.where(near)
         if self._kept.small:
-            joined = rows.join(F.broadcast(source), self._on, "left" if keeps_target else "inner")
+            joined = rows.join(F.broadcast(self._kept.in_few_tasks(source)), self._on, "left" if keeps_target else "inner")
             return located.live(joined), called(self._kept.number, "isNotNull")
         how = {(False, False): "inner", (False, True): "right", (True, False): "left", (True, True): "full"}[keeps_target, self._inserts]
         is_pair = called(called(self._kept.number, "isNotNull"), "and", called(located.file, "isNotNull"))
@@ -244,7 +245,7 @@ class _Merge:
         """What tasks have to do to insert rows of the source; they show their numbers if there is a `hidden` column for it."""
         work, kept = self._work, self._kept
         which = column_named(work.session, self._clause) if self._sole((NOT_MATCHED,)) is None else None
-        rows = unmatched.coalesce(kept.tasks) if kept.small and not kept.local else unmatched
+        rows = kept.in_few_tasks(unmatched)
         if which is not None:
             rows = rows.select("*", named(self._which(None, F.lit(False), (NOT_MATCHED,)), self._clause)).where(called(which, "isNotNull"))
         told = [named(F.lit(ADD), hidden.what), *([] if hidden.source is None else [named(kept.number, hidden.source)])]

@@ -7,7 +7,8 @@ by a job that reads the source alone. So the target's rows are never shuffled if
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final, TypeAlias, cast
 
@@ -21,7 +22,7 @@ from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.expressions.nodes import Column as Stored
-from ...storage.pruning.files import Files
+from ...storage.pruning.files import RECORDS, Files
 from ...storage.pruning.key_ranges import ranges_of
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType, to_arrow
@@ -30,7 +31,19 @@ from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan,
 from ..scan.versions import is_of_files, versions_read
 from .session import planned_once
 
-__all__ = ["Kept", "KeyValues", "Keys", "beyond", "keep", "key_values", "near_keys", "of_session", "require_no_later_version"]
+__all__ = [
+    "Held",
+    "Kept",
+    "KeyValues",
+    "Keys",
+    "beyond",
+    "held_by",
+    "keep",
+    "key_values",
+    "near_keys",
+    "of_session",
+    "require_no_later_version",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -42,13 +55,17 @@ _SENT_ROWS_MAX: Final = 2_000_000
 # Smaller sources become part of the plans that use them.
 _LOCAL_BYTES_MAX: Final = 16 * 1024 * 1024
 _LOCAL_ROWS_MAX: Final = 100_000
-# What one task inserts of a source that can be sent to every task: a task costs more than the rows in it.
+# What one task reads of a source that can be sent to every task: a task costs more than the rows in it.
 _TASK_BYTES: Final = 16 * 1024 * 1024
 # Numbers of rows have the number of their task in the bits above (see `monotonically_increasing_id`).
 _TASK_SHIFT: Final = 33
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
 _VALUES_MAX: Final = 4096
 _REMEMBERED_MAX: Final = 64
+# Spark reads so many keys in about the time in which it compiles a condition that leaves them out.
+_EXCLUDED_MIN: Final = 10_000_000
+# Literals of these types mean the same in every session, and Parquet has statistics of them.
+_PLAIN: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
 _SEQUENCE: Final = "scala.collection.immutable.ArraySeq"
 
 
@@ -62,11 +79,33 @@ Of a source whose values are listed each is a part, and both arrays are the same
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What files hold: the number of rows, None if a file does not tell it, and the lowest and the highest value that a column may have,
+    if all of them tell it.
+    """
+
+    rows: int | None
+    extents: Mapping[str, tuple[Any, Any]]
+
+    def outside(self, name: str, low: Any, high: Any) -> tuple[float, float]:
+        """About how many rows are less than `low`, and how many are greater than `high`, as if values were spread evenly."""
+        rows, extent = math.inf if self.rows is None else self.rows, self.extents.get(name)
+        if extent is None:
+            return rows, rows
+        least, most = extent
+        if low <= least and high >= most:
+            return 0, 0
+        if isinstance(low, str) or least == most:
+            return rows * (low > least), rows * (high < most)
+        return rows * max(0.0, (low - least) / (most - least)), rows * max(0.0, (most - high) / (most - least))
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A source whose rows have a number; `rows` is None if it is not kept, `found` are the values of its keys (if they are `listed`),
     or their bounds.
 
-    `local`: its rows are part of the plan, and in this process. `small`: it can be sent to every task, and so many `tasks` insert it.
+    `local`: its rows are part of the plan, and in this process. `small`: it can be sent to every task, and so many `tasks` read it.
     """
 
     frame: DataFrame
@@ -87,6 +126,10 @@ class Kept:
         name = self.frame.columns[-1]
         gone = self.frame.sparkSession.createDataFrame(pa.table({name: positions_of(numbers)}))
         return self.frame.join(F.broadcast(gone), self.number == gone[name], "left_anti")
+
+    def in_few_tasks(self, rows: DataFrame) -> DataFrame:
+        """Rows of this source in `tasks`: those that evaluated it may be many, with few rows each."""
+        return rows.coalesce(self.tasks) if self.small and not self.local else rows
 
     def forget(self) -> None:
         """Free the rows in Spark's tasks: they would stay there until Java collects its garbage."""
@@ -232,31 +275,51 @@ def key_values(kept: Kept, schema: StructType) -> KeyValues:
     return KeyValues(holding(_VALUES_MAX), holding(_REMEMBERED_MAX))
 
 
-def near_keys(kept: Kept, schema: StructType) -> str | None:
-    """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics."""
-    plain = [(name, pc.min(lows), pc.max(highs)) for name, lows, highs in kept.found if len(lows) and _has_plain_bounds(lows.type)]
-    within = _all([_holding((name, pa.array([low]), pa.array([high])), schema, 0) for name, low, high in plain])
+def held_by(files: pa.Table, kept: Kept, schema: StructType) -> Held:
+    """What files hold in the columns that the keys of a source have to equal, by their statistics."""
+    kinds, read = to_arrow(schema), Files.of_table(files)
+    columns = [Stored((name,), kinds.field(name).type) for name, lows, _ in kept.found if _are_alike(kinds.field(name).type, lows.type)]
+    extents = {each.path[0]: read.extent(each) for each in columns}
+    counts = read.columns([RECORDS], {})(RECORDS)
+    return Held(None if counts.null_count else pc.sum(counts).as_py(), {name: each for name, each in extents.items() if each is not None})
+
+
+def near_keys(kept: Kept, held: Held, schema: StructType) -> str | None:
+    """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics.
+
+    Bounds that exclude few rows are left out: Spark compiles the scan and the join anew for other numbers.
+    """
+    bounds: list[Filter] = []
+    for name, lows, highs in kept.found:
+        if len(lows) and _has_plain_bounds(lows.type):
+            low, high = pc.min(lows).as_py(), pc.max(highs).as_py()
+            below, above = held.outside(name, low, high)
+            bounds += [("GreaterThanOrEqual", (name,), low)] if below >= _EXCLUDED_MIN else []
+            bounds += [("LessThanOrEqual", (name,), high)] if above >= _EXCLUDED_MIN else []
+    within = _any_of([bounds], schema) if bounds else None
     return None if within is None else within.to_sql()
 
 
-def beyond(kept: Kept, keys: Keys, files: pa.Table, schema: StructType) -> Column | None:
-    """A condition that only rows of a kept source satisfy which no row of these files can match: a key of theirs is less, or greater, than
+def beyond(kept: Kept, keys: Keys, held: Held) -> Column | None:
+    """A condition that only rows of a kept source satisfy which no row of the files can match: a key of theirs is less, or greater, than
     all that the files have in its column. None if there is no such row, as far as statistics tell.
     """
     for (name, value), (_, lows, highs) in zip(keys, kept.found, strict=True):
-        kind = to_arrow(schema).field(name).type
-        if not len(lows) or not any(is_kind(kind) and is_kind(lows.type) for is_kind in (pa.types.is_integer, pa.types.is_date)):
+        extent = held.extents.get(name)
+        if not (pa.types.is_integer(lows.type) or pa.types.is_date(lows.type)):
             continue
-        extent = Files.of_table(files).extent(Stored((name,), kind))
-        if extent is not None and (pc.min(lows).as_py() < extent[0] or pc.max(highs).as_py() > extent[1]):
+        if extent is not None and len(lows) and (pc.min(lows).as_py() < extent[0] or pc.max(highs).as_py() > extent[1]):
             low, high = map(F.lit, extent)
             return called(called(value, "lt", low), "or", called(value, "gt", high))
     return None
 
 
 def _has_plain_bounds(kind: pa.DataType) -> bool:
-    """Whether its literals mean the same in every session."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))
+    return any(is_kind(kind) for is_kind in _PLAIN)
+
+
+def _are_alike(column: pa.DataType, key: pa.DataType) -> bool:
+    return any(is_kind(column) and is_kind(key) for is_kind in _PLAIN)
 
 
 def _all(parts: Sequence[Predicate | None]) -> Predicate | None:
@@ -277,8 +340,12 @@ def _holding(part: tuple[str, pa.Array, pa.Array], schema: StructType, listed_ma
         cases = [[("In", (name,), lows.to_pylist())]]
     else:
         cases = [[("GreaterThanOrEqual", (name,), low), ("LessThanOrEqual", (name,), high)] for low, high in ranges_of(lows, highs)]
+    return _any_of(cases, schema)
+
+
+def _any_of(cases: Sequence[list[Filter]], schema: StructType) -> Predicate | None:
     try:
         return reduce(Predicate.or_, (Predicate.from_filters(case, schema) for case in cases))
     except PredicateError as unusable:
-        _log.debug("the values of %s do not help to skip files: %s", name, unusable)
+        _log.debug("the values of the keys do not help to read less: %s", unusable)
         return None
