@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,13 +28,6 @@ class Calendar(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.days * DAY_MS
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def soon(seconds: float = 5.0) -> Deadline:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO
@@ -28,13 +27,6 @@ from sluice.storage.errors import AccessDenied, ForeignCommit, StorageUnavailabl
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.world import DIRECT, PARTITIONED, QUICK, Client, World, app_intent, append_intent, claim_slot, rewrite_intent
 from tests.mending import mend
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def test_a_commit_is_in_the_log_when_it_is_acknowledged(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -24,13 +24,6 @@ from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent,
 from tests.mending import mend
 
 KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def soon() -> Deadline:

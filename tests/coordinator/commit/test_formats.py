@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -25,11 +25,9 @@ SHORT = QUICK.but(publication_wait_s=0.1)
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    made.client().append("0.parquet")
-    yield made
-    made.check()
+def world(world: World) -> World:
+    world.client().append("0.parquet")
+    return world
 
 
 def soon(seconds: float = 5) -> Deadline:

@@ -6,7 +6,6 @@ Those of I9 (leases) are in test_leases.py, those of I11 (several tables) in tes
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,13 +25,6 @@ from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, no_vectors, rewrite_intent
 from tests.mending import mend, publishers_are_idle
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def soon() -> Deadline:

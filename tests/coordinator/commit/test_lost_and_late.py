@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -302,13 +302,6 @@ def test_what_was_decided_before_all_data_were_lost_is_not_taken_for_refused() -
     world.coordination.tree = Tree()
     with pytest.raises(CoordinatorUnavailable, match="sluice recover"):
         client.committer.verdicts.find(claim)
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def instead_of_ratifying(world: World, client: Client, step: Callable[[], object]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,13 +12,6 @@ from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.storage.actions import encode_all
 from sluice.storage.log.paths import staged_path
 from tests.coordinator.world import World, add, append_intent
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def refused(world: World, intent: Intent, name: str | None = None) -> str:

@@ -28,11 +28,9 @@ TYPES = (("p", "string"), ("d", "date"))
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
-    assert requests(made) == [], "a request was left behind"
+def world(world: World) -> Iterator[World]:
+    yield world
+    assert requests(world) == [], "a request was left behind"
 
 
 def home(client: Client) -> LeaseHome:

@@ -15,11 +15,6 @@ from sluice.coordinator.service.store import ANY_VERSION
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def raise_protocol(world: World, number: object) -> None:
     """What an upgrade of the tree does."""
     session = world.coordination.connect()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -38,13 +38,6 @@ class Calendar(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.days * DAY_MS
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import orjson
@@ -27,13 +26,6 @@ from tests.coordinator.world import DIRECT, QUICK, World, append_intent, claim_s
 from tests.mending import mend
 
 BOTH_PATHS = pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.check()
 
 
 def is_there(world: World, version: int) -> bool:
