@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["NAMED", "Edit", "Release", "raised", "this_release"]
+__all__ = ["BEING_COMPILED", "NAMED", "Edit", "Release", "raised", "this_release"]
 
 _ROOT = Path(__file__).resolve().parent.parent
+BEING_COMPILED = "*.pyc.*"
+"""The name of a file in __pycache__ that another process writes: it gets another name any moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,9 @@ class Release:
 
     @staticmethod
     def changed(folder: Path, edits: Sequence[Edit]) -> Release:
-        """A copy of this package below `folder`, with these texts changed."""
+        """A copy of this package below `folder`, with these texts changed; what others of its modules are compiled to is copied, too."""
         source = folder / "src"
-        shutil.copytree(_ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(_ROOT / "src", source, ignore=shutil.ignore_patterns(BEING_COMPILED))
         for each in edits:
             file = source / "sluice" / each.file
             file.write_text(each.applied(file.read_text()))

@@ -1,7 +1,7 @@
 """A job that has a credential of every kind and meets every kind of trouble; it says and logs all it can.
 
-Arguments: a folder, location, coordinator, the S3 endpoint, "spark" to write through Spark too. The credentials come from the
-environment, as MARK.
+Arguments: a folder, location, coordinator, the S3 endpoint, "spark" to write through Spark in the place of the outages. The
+credentials come from the environment, as MARK.
 """
 
 from __future__ import annotations
@@ -129,9 +129,10 @@ def main(folder: Path, location: str, coordinator: str, endpoint: str, spark: st
     options = {"endpoint_url": endpoint, "region": "us-east-1", "path_style": "true", "access_key_id": ACCESS_KEY_ID}
     options |= {"secret_access_key": f"secret-{mark}", "session_token": f"token-{mark}"}
     with_tables(location, coordinator, options)
-    with_trouble(location, coordinator, options)
     if spark:
         with_spark(folder, location, coordinator, options)
+    else:
+        with_trouble(location, coordinator, options)
     print("done")
 
 

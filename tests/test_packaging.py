@@ -52,7 +52,7 @@ def wheel(dist: Path) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the wheel alone was installed; its dependencies are those of the tests' environment."""
     target = tmp_path_factory.mktemp("installed")
-    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", target, wheel, cwd=target)
+    run(sys.executable, "-m", "pip", "install", "--no-compile", "--no-deps", "--no-index", "--quiet", "--target", target, wheel, cwd=target)
     return target
 
 

@@ -31,13 +31,6 @@ def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: i
     assert operations.count("MERGE") == drivers * drivers
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_an_outbox(tmp_path: Path, spark_jvm: SparkJvm) -> None:
-    done = example("outbox.py", tmp_path, "--batches", "2", "--kills", "0", jvm=spark_jvm)
-    assert "each order is there once, in both tables at once" in done
-
-
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(600)

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, TypeAlias
 
-__all__ = ["merges"]
+__all__ = ["MERGES"]
 
 _TYPE_2 = """
 MERGE INTO customers
@@ -51,8 +51,11 @@ WHEN NOT MATCHED BY SOURCE AND target.lastSeen >= (current_date() - INTERVAL '5'
 """
 
 
-def merges(sql: Callable[[str], Any], rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
-    """Make the tables, merge, and compare."""
+_Sql: TypeAlias = Callable[[str], Any]
+_Rows: TypeAlias = Callable[[str], list[tuple[Any, ...]]]
+
+
+def _slowly_changing(sql: _Sql, rows: _Rows) -> None:
     sql("CREATE TABLE customers (customerId INT, address STRING, current BOOLEAN, effectiveDate STRING, endDate STRING) USING sluice")
     rows_of_type_2 = "(1, 'old for 1', false, '18', '19'), (1, 'current for 1', true, '19', null), (3, 'for 3', true, '18', null)"
     sql(f"INSERT INTO customers VALUES {rows_of_type_2}")
@@ -66,12 +69,18 @@ def merges(sql: Callable[[str], Any], rows: Callable[[str], list[tuple[Any, ...]
         (3, "for 3", True, "18", None),
         (4, "for 4", True, "20", None),
     ]
+
+
+def _without_duplicates(sql: _Sql, rows: _Rows) -> None:
     sql("CREATE TABLE logs (uniqueId INT, date DATE) USING sluice PARTITIONED BY (date)")
     sql("INSERT INTO logs VALUES (1, current_date()), (2, DATE'2020-01-01')")
     logs = "(1, current_date()), (3, current_date()), (4, DATE'2020-01-01')"
     sql(f"CREATE TABLE newDedupedLogs USING sluice AS SELECT * FROM VALUES {logs} AS l(uniqueId, date)")
     sql(_LOGS)
     assert rows("SELECT uniqueId FROM logs") == [(1,), (2,), (3,)]
+
+
+def _last_seen(sql: _Sql, rows: _Rows) -> None:
     sql("CREATE TABLE target (key INT, lastSeen DATE, status STRING) USING sluice")
     sql("INSERT INTO target VALUES (1, DATE'2020-01-01', 'a'), (2, DATE'2020-01-01', 'a'), (3, current_date(), 'a')")
     sql("CREATE TABLE source USING sluice AS SELECT * FROM VALUES (1, DATE'2021-01-01'), (5, DATE'2021-01-01') AS s(key, timestamp)")
@@ -87,3 +96,7 @@ def merges(sql: Callable[[str], Any], rows: Callable[[str], list[tuple[Any, ...]
     assert rows("SELECT year(lastSeen) FROM target WHERE key = 1") == [(2020,)]
     sql("MERGE INTO target t USING target VERSION AS OF 2 s ON s.key = t.key WHEN MATCHED THEN UPDATE SET *")
     assert rows("SELECT year(lastSeen) FROM target WHERE key = 1") == [(2021,)]
+
+
+MERGES: Final = {"slowly changing": _slowly_changing, "without duplicates": _without_duplicates, "last seen": _last_seen}
+"""Each makes its tables, merges, and compares."""

@@ -12,7 +12,7 @@ import sluice
 from sluice.sql_on_duckdb.running import run
 
 from .conftest import Warehouse
-from .delta_merges import merges
+from .delta_merges import MERGES
 
 PEOPLE = """
 (
@@ -191,5 +191,6 @@ def test_utilities(people: Warehouse, tmp_path: Path) -> None:
     assert people.rows("SELECT count(*) FROM table_changes('default.morePeople', 0, 1)") == [(2,)]
 
 
-def test_merges(warehouse: Warehouse) -> None:
-    merges(warehouse.sql, warehouse.rows)
+@pytest.mark.parametrize("name", MERGES)
+def test_merges(warehouse: Warehouse, name: str) -> None:
+    MERGES[name](warehouse.sql, warehouse.rows)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ..sql_on_duckdb.delta_merges import merges
+from ..sql_on_duckdb.delta_merges import MERGES
 from .conftest import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
 
 
-def test_merges(warehouse: Warehouse) -> None:
-    merges(warehouse.sql, warehouse.rows)
+@pytest.mark.parametrize(
+    "name",
+    # `test_rows` merges with clauses of each kind; this one has the richest source and target
+    [pytest.param(name, marks=[pytest.mark.long] * (name != "slowly changing")) for name in MERGES],
+)
+def test_merges(warehouse: Warehouse, name: str) -> None:
+    MERGES[name](warehouse.sql, warehouse.rows)

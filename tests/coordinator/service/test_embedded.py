@@ -24,6 +24,7 @@ from sluice.coordinator.service.embedded import servers as embedded_servers
 from sluice.coordinator.service.embedded.servers import choose_ports, mark_of
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
+from tests.releases import BEING_COMPILED
 
 pytestmark = pytest.mark.zookeeper
 
@@ -447,7 +448,7 @@ def test_the_default_directory_is_below_the_users_home(monkeypatch: pytest.Monke
 def another_copy(tmp_path: Path) -> Path:
     """A folder with a second copy of the package, as a second virtual environment has one."""
     folder = tmp_path / "another environment"
-    shutil.copytree(Path(lifecycle.__file__).parents[3], folder / "sluice", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(lifecycle.__file__).parents[3], folder / "sluice", ignore=shutil.ignore_patterns(BEING_COMPILED))
     return folder
 
 

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from tests.killed import until_ended
+from tests.tables import consumer_program
 from tests.tables.consumer_program import STEPS
 
 pytestmark = pytest.mark.zookeeper
@@ -46,18 +48,17 @@ class Shop:
                 each.append(some)
         self.version = self.source.refresh().version
 
-    def order(self, **more: Any) -> list[str]:
+    def order(self, **more: Any) -> dict[str, Any]:
         # what is left of a killed instance ends with its session
         address = f"{self.coordinator}?session_timeout_s=4"
         outputs = [self.one.location, self.other.location]
-        order = {"source": self.source.location, "outputs": outputs, "coordinator": address, **self.limits, **more}
-        return [sys.executable, "-m", "tests.tables.consumer_program", json.dumps(order)]
+        return {"source": self.source.location, "outputs": outputs, "coordinator": address, **self.limits, **more}
 
     def run(self, **more: Any) -> tuple[int, list[dict[str, Any]]]:
         """An instance until it ends: its exit status, and what it said."""
-        done = subprocess.run(self.order(**more), capture_output=True, text=True, timeout=PATIENT_S, check=False)
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+        done = until_ended(consumer_program.main, self.order(**more), limit_s=PATIENT_S)
+        assert done.status in (0, -signal.SIGKILL), f"{done.status}: {done.output}{done.errors}"
+        return done.status, [json.loads(line) for line in done.output.splitlines()]
 
     def require_all_once(self) -> None:
         every = sorted([*range(1, self.count + 1)] * 2)
@@ -94,7 +95,8 @@ def test_a_consumer_killed_at_any_step_and_started_again(
 @contextmanager
 def instance(shop: Shop, **more: Any) -> Iterator[tuple[subprocess.Popen[str], Any]]:
     """A running instance, and what reads its next line."""
-    process = subprocess.Popen(shop.order(**more), stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    command = [sys.executable, "-m", "tests.tables.consumer_program", json.dumps(shop.order(**more))]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     try:
         assert process.stdout is not None
         output = process.stdout

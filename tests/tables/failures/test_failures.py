@@ -19,6 +19,7 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service import connect
 from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.ensemble import ask_servers
 from sluice.storage.stores.memory import MemoryStore
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -216,13 +217,21 @@ def test_a_leader_killed_and_a_majority_lost_and_back_under_load(tmp_path: Path)
     """Each of three servers in turn, so the leader is among them; then two at once. They come back, and no call fails."""
     directory = tmp_path / "zookeeper"
 
+    def end(*numbers: int) -> None:
+        """Kill these servers, and wait until others serve in their place."""
+        before = servers(directory)
+        for number in numbers:
+            os.kill(before[number], signal.SIGKILL)
+        hosts, deadline = json.loads((directory / "plan.json").read_text())["hosts"], time.monotonic() + 60
+        while any(servers(directory)[number] == before[number] for number in numbers) or not all(
+            each.serves for each in ask_servers(hosts)
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
     def kill() -> None:
-        time.sleep(1.0)
         for number in range(3):
-            os.kill(servers(directory)[number], signal.SIGKILL)
-            time.sleep(4.0)
-        for java in servers(directory)[:2]:
-            os.kill(java, signal.SIGKILL)
-        time.sleep(2.0)
+            end(number)
+        end(0, 1)
 
     killed_under_load(tmp_path, f"embedded://{directory}?servers=3", kill)

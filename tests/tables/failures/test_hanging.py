@@ -159,8 +159,9 @@ def test_transactions_begun_before_end_in_time(servers: Ensemble, coordinator: s
     both.append(table, ROWS)
     both.append(other, ROWS)
     servers.pause(0)
-    assert took_s(lambda: alone.commit(timeout_s=LIMIT_S)) <= LIMIT_S + OVERSHOOT_S
-    assert took_s(lambda: both.commit(timeout_s=LIMIT_S)) <= LIMIT_S + OVERSHOOT_S
+    calls = (partial(alone.commit, timeout_s=LIMIT_S), partial(both.commit, timeout_s=LIMIT_S))
+    with ThreadPoolExecutor(len(calls)) as pool:
+        assert max(pool.map(took_s, calls)) <= LIMIT_S + OVERSHOOT_S
     with pytest.raises(AWAY):
         table.append(ROWS, timeout_s=LIMIT_S)
 

@@ -68,11 +68,11 @@ def test_a_table_that_only_short_jobs_write_has_checkpoints(zookeeper_address: s
     """Each job commits two versions and ends at once, while a checkpoint of its table takes a second."""
     location = str(tmp_path / "flights")
     sluice.Table.create(location, FLIGHTS, coordinator=zookeeper_address, properties={INTERVAL: "3"})
-    for first in range(0, 14, 2):
+    for first in range(0, 10, 2):
         arguments = {"location": location, "coordinator": zookeeper_address, "first": first, "commits": 2}
         command = [sys.executable, "-m", "tests.tables.checkpoint_program", json.dumps(arguments)]
         subprocess.run(command, check=True, timeout=120)
-    assert widest_gap(checkpoints_of(tmp_path / "flights"), 14) <= 6
+    assert widest_gap(checkpoints_of(tmp_path / "flights"), 10) <= 6
 
 
 def test_versions_that_jump_over_the_multiples_of_the_interval(written: list[int]) -> None:
