@@ -168,6 +168,15 @@ def test_every_operation_of_a_cell_in_one_queue(place: Place, case: Case, monkey
     check(place, case, monkeypatch=monkeypatch)
 
 
+BY_KEY = [case for case in every_case() if case.layout == "primary key" and "append by key" in (case.earlier, case.later)]
+
+
+@pytest.mark.parametrize("case", [case for case in BY_KEY if {case.earlier, case.later} <= {"append by key", "update"}], ids=str)
+def test_appends_by_key_wait_in_a_queue(place: Place, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever decides a queue checks that each transaction did what it says: an append of rows with new values removes the old ones."""
+    check(place, case, monkeypatch=monkeypatch)
+
+
 def test_no_cell_and_no_operation_is_left_out() -> None:
     """A matrix's every cell, where rows meet and, if it refuses them, where they do not; each operation in both places."""
     cases = list(one_of_each())
