@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.zookeeper, pytest.mark.s3, pytest.m
 
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
 TROUBLE = {"slowdown": 0.015, "error": 0.015, "cut": 0.015, "mute": 0.015, "lost": 0.015, "torn": 0.015}
+# So many that two of one request's attempts fail in some batch.
+MORE_TROUBLE = {kind: 2 * share for kind, share in TROUBLE.items()}
 RUNS = 60
 
 
@@ -40,7 +42,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     service.close()
 
 
-def copied(spark: SparkSession, store: Store, coordinator: str, checkpoint: Path, batches: int, attempts: int) -> int:
+def copied(
+    spark: SparkSession, store: Store, coordinator: str, checkpoint: Path, trouble: dict[str, float], batches: int, attempts: int
+) -> int:
     """Copy a table of so many versions by a stream, in spite of everything; how often its query was started again."""
     folder = f"s3://honest/{uuid.uuid4().hex}"
     source, target = (Place(spark, f"{folder}/{name}", coordinator, store.options) for name in ("source", "target"))
@@ -49,7 +53,7 @@ def copied(spark: SparkSession, store: Store, coordinator: str, checkpoint: Path
     for first in range(0, 2 * batches, 2):
         table.append(pa.table({"id": [first, first + 1], "k": ["a", "b"]}, schema=SCHEMA))
     options = {"s3.max_attempts": str(attempts)}
-    store.break_(TROUBLE)
+    store.break_(trouble)
     for again in range(RUNS):
         try:
             reading = spark.readStream.format("sluice").options(startingVersion=0, maxFilesPerTrigger=1, **source.options, **options)
@@ -71,7 +75,7 @@ def copied(spark: SparkSession, store: Store, coordinator: str, checkpoint: Path
 
 @pytest.mark.shows("stream-store-fails")
 def test_a_stream_from_table_to_table_goes_on(spark: SparkSession, store: Store, zookeeper_address: str, tmp_path: Path) -> None:
-    copied(spark, store, zookeeper_address, tmp_path / "checkpoint", batches=2, attempts=6)
+    copied(spark, store, zookeeper_address, tmp_path / "checkpoint", TROUBLE, batches=2, attempts=6)
     release(zookeeper_address)
     counts = store.finish()["counts"]
     assert sum(counts.get(kind, 0) for kind in TROUBLE) > 0
@@ -86,7 +90,7 @@ def test_a_stream_whose_requests_are_hardly_repeated_is_started_again(
 ) -> None:
     spark.conf.set(ROUTING, routing)
     try:
-        again = copied(spark, store, zookeeper_address, tmp_path / "checkpoint", batches=5, attempts=2)
+        again = copied(spark, store, zookeeper_address, tmp_path / "checkpoint", MORE_TROUBLE, batches=5, attempts=2)
     finally:
         spark.conf.set(ROUTING, "true")
         release(zookeeper_address)
