@@ -14,6 +14,8 @@ import pytest
 
 import sluice
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch, TableExists, TableNotFound, UnsupportedFeature
+from sluice.tables.client.access import Access
+from sluice.tables.client.address import TableAddress
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 GATES = pa.schema([pa.field("gate", pa.string()), pa.field("seats", pa.int32())])
@@ -264,6 +266,22 @@ def test_a_table_of_another_engine_is_not_replaced(place: Place) -> None:
     for mode in ("if_not_exists", "or_replace", "replace"):
         with pytest.raises(sluice.NotATable, match="attach"):
             place.create(mode=mode)
+
+
+def test_a_table_that_is_created_right_after_the_look_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    look, looks = Access.coordinated, []
+
+    def slow_look(address: TableAddress) -> Access:
+        looks.append(address)
+        try:
+            return look(address)
+        finally:
+            if len(looks) == 1:
+                sluice.Table.create(place.location, FLIGHTS, coordinator=place.coordinator)
+
+    monkeypatch.setattr(Access, "coordinated", staticmethod(slow_look))
+    table = sluice.Table.create(place.location, FLIGHTS, mode="if_not_exists", coordinator=place.coordinator)
+    assert (len(looks), table.version) == (2, 0)
 
 
 def test_many_that_create_a_table_if_there_is_none_get_one_table(place: Place) -> None:

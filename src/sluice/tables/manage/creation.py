@@ -287,8 +287,10 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
         try:
             return Access.coordinated(address), True
         except (TableNotFound, NotATable):
-            if not may_create or latest_version(address.store()) is not None:
+            if not may_create:
                 raise
+            if latest_version(address.store()) is not None:
+                continue  # another client created it since that look, or it is a Delta table that is not attached: the second look tells
         try:
             return create()[0], False
         except TableExists:
