@@ -10,7 +10,6 @@ import pytest
 
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.records import BatchRecord, digest
-from sluice.coordinator.publication.rendering import version_digest
 from sluice.coordinator.rules.footprint import Footprint
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.rules.refusal import withdrawal
@@ -113,7 +112,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: JointWorld) -
         node = slow.session.read(f"{table.tree.verdicts}/{name}")
         assert node is not None
         [plan] = BatchRecord.decode(node.data).versions
-        assert version_digest(table.objects.get(commit_path(0))) == plan.digest
+        assert digest(table.objects.get(commit_path(0))) == plan.digest
 
 
 @pytest.mark.notices("joint-committed-before")

@@ -16,8 +16,7 @@ from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head
 from sluice.coordinator.nodes.layout import TableTree, VerdictName
-from sluice.coordinator.nodes.records import BatchRecord, Head, Published
-from sluice.coordinator.publication.rendering import version_digest
+from sluice.coordinator.nodes.records import BatchRecord, Head, Published, digest
 from sluice.coordinator.rules.joint_tables import Joint, JointTable
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import connect, release
@@ -339,7 +338,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: World) -> Non
     instead_of_ratifying(world, slow, decide_and_die)
     assert slow.commit(intent).version == 0
     [record] = records(world)
-    assert [version_digest(world.objects.get(commit_path(plan.version))) for plan in record.versions] == [p.digest for p in record.versions]
+    assert [digest(world.objects.get(commit_path(plan.version))) for plan in record.versions] == [p.digest for p in record.versions]
 
 
 @pytest.mark.notices("batch-is-recognised")

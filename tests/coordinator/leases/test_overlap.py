@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.coordinator.leases.overlap import overlap
-from sluice.coordinator.leases.scopes import scopes_meet
+from sluice.coordinator.leases.scopes import overlap, scopes_meet
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType
 

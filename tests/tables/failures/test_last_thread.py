@@ -12,9 +12,9 @@ PROGRAM = """
 import sys, threading
 import pyarrow as pa
 import sluice
-from sluice.coordinator.publication import neighbourhood
+from sluice.coordinator.publication import log_checks
 
-neighbourhood._EVERY_S = 0.0
+log_checks._FILES_EVERY_S = 0.0
 rows = pa.table({"id": [1]})
 table = sluice.Table.create(sys.argv[1], rows.schema, coordinator="memory://last-thread", ack=sys.argv[2])
 

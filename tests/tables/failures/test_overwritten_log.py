@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.publication import neighbourhood
+from sluice.coordinator.nodes.records import VersionPlan
+from sluice.coordinator.publication import log_checks
 from sluice.storage.errors import Corrupt, CorruptLogFile
 from sluice.storage.log.paths import commit_path
 
@@ -24,7 +25,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sluice.Table:
-    monkeypatch.setattr(neighbourhood, "_EVERY_S", 0.0)
+    monkeypatch.setattr(log_checks, "_FILES_EVERY_S", 0.0)
     made = sluice.Table.create(place, ROWS.schema, coordinator=f"memory://{tmp_path.name}")
     for _ in range(6):
         made.append(ROWS)
@@ -77,7 +78,7 @@ def test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored
 def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sluice.Table, place: Path, tmp_path: Path) -> None:
     coordinator = table._access.address.coordinator
     other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
-    table._access.ours.committer.publisher.neighbourhood._damaged = neighbourhood._Sealed(6, "another digest")
+    table._access.ours.committer.publisher.recent_files._damaged = VersionPlan(6, 0, (), "another digest")
     both = sluice.transaction(tables=[table, other])
     both.append(table, ROWS)
     both.append(other, ROWS)
@@ -90,7 +91,7 @@ def test_a_log_in_order_is_looked_at_and_nothing_is_said(table: sluice.Table) ->
     for _ in range(10):
         table.append(ROWS)
     table.close()
-    table._access.ours.committer.publisher.neighbourhood.require_sound()
+    table._access.ours.committer.publisher.recent_files.require_sound()
     assert table.snapshot().version == 16
 
 
@@ -102,5 +103,5 @@ def test_a_log_that_was_cleaned_up_is_no_damage(table: sluice.Table, place: Path
     for _ in range(12):
         table.append(ROWS)
     table.close()
-    table._access.ours.committer.publisher.neighbourhood.require_sound()
+    table._access.ours.committer.publisher.recent_files.require_sound()
     assert sluice.Table.open(place, coordinator=table._access.address.coordinator).version == 18

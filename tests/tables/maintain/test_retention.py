@@ -11,9 +11,9 @@ import pytest
 
 import sluice
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.leases.horizon import raise_horizon, require_above_horizon
+from sluice.coordinator.leases.pins import raise_horizon, require_above_horizon
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.publication.neighbourhood import Neighbourhood
+from sluice.coordinator.publication.log_checks import RecentFiles
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.memory import Fault as CoordinatorFault
@@ -109,7 +109,7 @@ def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place
 @pytest.mark.notices("replaced-files-are-kept-for-a-time")
 def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the protocol a file is kept for as long as its removal asks for; another engine's clock may have been ahead."""
-    monkeypatch.setattr(Neighbourhood, "due", lambda _: False)  # it would notice what is done to the log here
+    monkeypatch.setattr(RecentFiles, "due", lambda _: False)  # it would notice what is done to the log here
     filled(place).overwrite(flights(("LGA", 1, 9)))
     key = commit_path(2)
     actions = [json.loads(line) for line in disk_of(place).objects[key][0].splitlines()]

@@ -1,4 +1,4 @@
-"""The footprint of a change: what others need to know to decide whether both can commit."""
+"""The footprint of a change: what others need to know to decide whether both can commit; and the partitions that leases on it cover."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from ...storage.data.vectors import to_text
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import PrimitiveType, StructType, schema_to_json
+from ...storage.schema.schema import PrimitiveType, StructType, parse_schema, schema_to_json
+from ..leases.scopes import PartitionScope
 from ..rules.footprint import Footprint
 from ..rules.isolation import ConflictPolicy, table_policy
 from ..rules.operation_kinds import Kind
 from ..rules.policies import partition_key
 from .change import Change, Reads
 
-__all__ = ["applications_of", "bounded", "footprint_of"]
+__all__ = ["applications_of", "bounded", "footprint_of", "touched_by", "touched_by_reads"]
 
 _PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
 # Together with the actions it has to fit into a node of the coordinator.
 _SCOPE_CHARACTERS_MAX: Final = 64 * 1024
 _ROWS_CHARACTERS_PER_FILE: Final = 128
 """Room for the rows that were read, on average per listed file."""
+_PARTITIONS_MAX: Final = 100
+"""A change of more partitions counts as one of the whole table when it waits for leases."""
 
 
 def footprint_of(change: Change, *, files_max: int) -> Footprint:
@@ -194,3 +197,43 @@ def _keeps_row_ids(change: Change) -> bool:
     removed = {action.path for action in change.actions if isinstance(action, RemoveFile)} if written else set()
     # check: lost-row-ids-are-told (not removed or written <= removed -> True)
     return not removed or written <= removed
+
+
+def touched_by_reads(snapshot: Snapshot, reads: Reads | None) -> PartitionScope | None:
+    """Partitions that cover the reads."""
+    return None if reads is None else PartitionScope.covering(snapshot, _read_partitions(snapshot, reads))
+
+
+def touched_by(change: Change) -> PartitionScope | None:
+    """Partitions that cover a change's reads and writes."""
+    snapshot, reads = change.snapshot, change.reads
+    if snapshot is None or not snapshot.partition_columns or change.scope == "":
+        return None
+    if any(isinstance(action, (Metadata, Protocol)) for action in change.actions):
+        return None
+    places: dict[str, Mapping[str, str | None]] = {}
+    for action in change.actions:
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            if action.partition_values is None or len(places) > _PARTITIONS_MAX:
+                return None
+            places[partition_key(action.partition_values)] = action.partition_values
+    if len(places) > _PARTITIONS_MAX:
+        return None
+    scope = Predicate.in_partitions(places.values(), parse_schema(snapshot.metadata.schema_string)) if places else None
+    if reads is None:
+        return PartitionScope.covering(snapshot, scope)
+    read = _read_partitions(snapshot, reads)
+    return None if read is None else PartitionScope.covering(snapshot, read if scope is None else scope.or_(read))
+
+
+def _read_partitions(snapshot: Snapshot, reads: Reads) -> Predicate | None:
+    if reads.whole_table or not reads.predicates or not snapshot.partition_columns:
+        return None
+    schema = parse_schema(snapshot.metadata.schema_string)
+    scope: Predicate | None = None
+    for sql in reads.predicates:
+        inside = Predicate.parse(sql, schema).split(snapshot.partition_columns)[0] if sql else None
+        if inside is None:
+            return None
+        scope = inside if scope is None else scope.or_(inside)
+    return scope

@@ -29,11 +29,9 @@ from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Attempt
 from ..service.clock import Deadline, Timeout, bounding
 from .change import Change
-from .change_footprint import bounded
-from .repeated import written_since
+from .change_footprint import bounded, touched_by
 from .table_client import TableClient
-from .touched_partitions import touched_by
-from .validation import attempt_of, before_itself, require_next, validated
+from .validation import attempt_of, before_itself, require_next, validated, written_since
 
 __all__ = ["intent_of", "prepared", "require_room", "submit"]
 

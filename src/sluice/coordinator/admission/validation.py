@@ -1,30 +1,52 @@
-"""Compares a change with every commit since it was begun, before it is filed, so that the shared decision has a short window."""
+"""Compares a change with every commit since it was begun, before it is filed, so that the shared decision has a short window.
+
+It also finds an earlier commit of the same application's transaction, and the operation by which a transaction lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
-from ...storage.actions import Txn, encode
+from ...storage.actions import AddFile, Txn, encode
+from ...storage.actions.filetable import add_rows
 from ...storage.actions.texts import spooled
-from ...storage.errors import LogGap
+from ...storage.data.scan import TableScan
+from ...storage.errors import LogGap, SluiceError
 from ...storage.log.segment import list_versions
+from ...storage.pruning.predicate import Predicate
+from ...storage.stores.objects import ObjectStore
 from ..commit.decision import DETACHED
+from ..commit.outcomes import Commit
 from ..errors import ConcurrentModification, TransactionExpired
 from ..nodes.records import Head
 from ..rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
+from ..rules.footprint import Footprint
 from ..rules.isolation import stricter, table_isolation
+from ..rules.read_scope import ReadScope
 from ..rules.rebase import Attempt, meet
 from ..rules.refusal import refusal_error
 from ..rules.window import windows
 from ..rules.winner import Winner
-from .added_rows import holding_nothing_read
-from .change import Change
-from .change_footprint import footprint_of
-from .repeated import written_since
+from .change import Change, Reads
+from .change_footprint import applications_of, footprint_of
 from .table_client import TableClient
 
-__all__ = ["attempt_of", "before_itself", "require_next", "validate", "validated"]
+__all__ = [
+    "attempt_of",
+    "before_itself",
+    "commit_by_application",
+    "holding_nothing_read",
+    "operation_that_lost",
+    "require_next",
+    "validate",
+    "validated",
+    "written_since",
+]
+
+_BYTES_READ_MAX: Final = 64 * 1024 * 1024
+"""The most that is read of the files that another commit added."""
 
 
 def validate(table: TableClient, change: Change) -> None:
@@ -70,7 +92,7 @@ def validated(table: TableClient, change: Change, attempt: Attempt, head: Head) 
     """The attempt after every version up to the head, so that the shared decision looks at a short window.
 
     Raises the conflict, or Refused if the table was detached meanwhile. A file added where this transaction read is read if
-    rows count (see `added_rows`): only rows that were read conflict.
+    rows count (see `holding_nothing_read`): only rows that were read conflict.
     """
     log = table.log
     if attempt.footprint.app_versions:
@@ -126,3 +148,87 @@ def attempt_of(table: TableClient, change: Change, tables: int = 1, *, only_read
         now_ms=context.clock.now_ms(),
         only_reads=only_reads or (tables > 1 and not change.actions),
     )
+
+
+def written_since(table: TableClient, change: Change, head: Head, ack: str) -> Commit | None:
+    """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
+    apps = applications_of(change.actions)
+    if not apps or change.expected_version is not None:
+        return None
+    for version in range(head.version, change.began, -1):
+        winner = table.log.winner(version)
+        # check: repetition-has-every-number (<= -> &)
+        if apps.items() <= winner.app_versions.items():
+            return commit_by_application(table, winner, winner.ordinal_of_app(next(iter(apps))), ack)
+    return None
+
+
+def commit_by_application(table: TableClient, winner: Winner, ordinal: int, ack: str) -> Commit:
+    """The earlier commit of a version; with `ack` = "published", waits until it is published."""
+    timestamp = int(table.log.info(winner.version).get("inCommitTimestamp", 0))
+    state = table.context.read_published()
+    published = state is not None and winner.version <= state[0].version
+    transaction_id = str(winner.entry(ordinal).get("id", ""))
+    commit = Commit(winner.version, ordinal, timestamp, transaction_id, published=published, repeated=True)
+    return commit if ack == "ratified" else table.committer.see_published(commit)
+
+
+def holding_nothing_read(store: ObjectStore, change: Change, winner: Winner) -> frozenset[str]:
+    """The log paths of a winner's new files without any row that the change would have read.
+
+    Statistics say what a file may contain. In tables with deletion vectors, the owner reads a file that statistics cannot
+    exclude before it treats the file as a conflict. Empty if there is too much to read, or if a file cannot be read (any more).
+    """
+    added = [add for add in winner.adds if add.data_change]
+    if change.reads is None or change.schema is None or change.snapshot is None or sum(add.size for add in added) > _BYTES_READ_MAX:
+        return frozenset()
+    if change.reads.whole_table or "" in change.reads.predicates:
+        return frozenset()
+    predicates = [Predicate.parse(sql, change.schema) for sql in change.reads.predicates]
+    scan = TableScan(store, change.schema, change.snapshot.partition_columns, winner.version)
+    cleared: set[str] = set()
+    for add in added:
+        files = add_rows([add])
+        try:
+            found = any(batch.num_rows for predicate in predicates for batch in scan.batches(files, [], predicate))
+        except SluiceError:
+            continue  # unknown, so it stays a conflict
+        # check: looking-into-files-finds-rows (always)
+        if not found:
+            cleared.add(add.path)
+    return frozenset(cleared)
+
+
+def operation_that_lost(
+    table: TableClient, change: Change, operations: Sequence[tuple[str, Reads | None]], lost: ConcurrentModification
+) -> tuple[int, str] | None:
+    """The number (from 1) and the name of the first operation that conflicts with the winner; None if unknown.
+
+    `operations` are those of the change in order, each with what it read. Statistics decide if rows are not known, so the
+    answer is for people: nothing depends on it.
+    """
+    if len(operations) == 1:
+        return 1, operations[0][0]
+    version = lost.details.get("winning_version")
+    if version is None:
+        return None
+    try:
+        winner = table.log.winner(version)
+        parts = [
+            (number, name, attempt_of(table, replace(change, actions=(), reads=reads), only_reads=True))
+            for number, (name, reads) in enumerate(operations, start=1)
+            if reads is not None
+        ]
+        for number, name, attempt in parts:
+            if isinstance(meet(attempt, winner, table.log.rows), Finding):
+                return number, name
+        # files that both remove were found by the operations' conditions
+        return next(((number, name) for number, name, attempt in parts if _removes_from(attempt.footprint, winner)), None)
+    except SluiceError:
+        return None
+
+
+def _removes_from(mine: Footprint, winner: Winner) -> bool:
+    """Whether the winner removed files that may have rows of these conditions."""
+    removed = [AddFile(path, r.partition_values or {}, 0, 0, True, stats=r.stats) for path, r in winner.removed.items()]
+    return bool(ReadScope.of(mine.predicates, mine.partition_types, mine.column_types).touched(removed))

@@ -66,7 +66,7 @@ class Committer(TableParts):
         for filing in filings:
             with naming(filing.table.location if len(filings) > 1 else ""):
                 # check: damage-stops-writers
-                filing.table.publisher.neighbourhood.require_sound()
+                filing.table.publisher.recent_files.require_sound()
                 filing.table.leases.require_free(filing.intent)
         legs, batches = self._decided_at_once(filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], ())
         if not legs:

@@ -19,8 +19,7 @@ from ...storage.log.paths import staged_path
 from ..leases.guard import NO_LEASES, LeaseView
 from ..limits import Limits
 from ..nodes.records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
-from ..publication.rendering import render
-from ..publication.row_ids import RowCountMissing, rows_to_number
+from ..publication.rendering import RowCountMissing, render, rows_to_number
 from ..rules.conflicts import Finding, refusal, version_taken
 from ..rules.intent import Intent
 from ..rules.intent_checks import brief

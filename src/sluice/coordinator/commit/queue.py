@@ -12,9 +12,9 @@ from ..errors import UnknownFormat
 from ..fields import MalformedRecord
 from ..nodes.context import TableContext, TableState
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Head, Rendering, read_intent
+from ..nodes.records import NO_SLOT, BatchRecord, Head, Rendering, digest, read_intent
 from ..publication.ratified_log import RatifiedLog, staged_actions
-from ..publication.rendering import render, version_digest
+from ..publication.rendering import render
 from ..rules.intent import Intent
 from ..rules.intent_checks import require_readable, require_sound
 from ..rules.winner import Member, Winner
@@ -112,7 +112,7 @@ def batch_of(
         generation=before.generation,
         rendering=by,
         verdicts=decision.verdicts,
-        versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
+        versions=tuple(replace(p, digest=digest(contents[p.version])) for p in decision.versions),
         closes_generation=decision.head.generation != before.generation,
         direct="" if direct is None else direct.encode().decode(),
     )

@@ -18,7 +18,7 @@ from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
-from ..leases.overlap import overlap
+from ..leases.scopes import overlap
 from ..rules.conflicts import RULES
 from ..rules.explain.cases import Case, Read
 from ..rules.explain.decision import Explanation, explain

@@ -13,8 +13,8 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import parse_schema
 from ..leases.granting import LeaseHome, Wanted
 from ..leases.lease import Lease, acquire, lent
-from ..leases.partition_scope import PartitionScope
 from ..leases.reserved_turns import lent_turns
+from ..leases.scopes import PartitionScope
 from ..leases.table_leases import TableLeases, coordinator_key
 from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
 from ..service.clock import Timeout

@@ -9,7 +9,7 @@ from typing import Final
 from ..commit.claims import undecided
 from ..errors import SessionLost
 from ..fields import MalformedRecord
-from ..leases import horizon, pins
+from ..leases import pins
 from ..leases.pins import EVERYTHING
 from ..nodes import checkpoint_claim, presence
 from ..nodes.context import TableContext
@@ -42,7 +42,7 @@ _SESSIONS_MAX: Final = 5
 claim_checkpoint = of_table(checkpoint_claim.claim_checkpoint)
 followed_from = of_table(pins.followed_from)
 pinned_versions = of_table(pins.pinned_versions)
-raise_horizon = of_table(horizon.raise_horizon)
+raise_horizon = of_table(pins.raise_horizon)
 
 
 def clear_graves(table: CoordinatedTable) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 
 from ...storage.log.snapshot import Snapshot
 from ..leases import tickets
-from ..leases.partition_scope import PartitionScope
 from ..leases.reserved_turns import ReservedTurn, release_nodes
+from ..leases.scopes import PartitionScope
 from ..leases.table_leases import reserve
 from ..leases.tickets import Ticket
 from ..leases.turn_after_loss import advice, lasting_s, named_after

@@ -18,7 +18,7 @@ from ..nodes.creation import check_tree, reopen_tree
 from ..nodes.deletion_claim import Deletion, require_no_deleter
 from ..nodes.records import Head
 from ..nodes.removal import Tombstone
-from ..publication.outdated_data import refuse_old_data
+from ..publication.log_checks import refuse_old_data
 from .table import CoordinatedTable, of_table
 
 __all__ = [

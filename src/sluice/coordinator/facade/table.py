@@ -21,8 +21,7 @@ from ..admission.table_client import TableClient
 from ..commit.arrivals import Arrivals
 from ..commit.outcomes import Commit, Outcome
 from ..errors import ConcurrentModification
-from ..leases.horizon import require_above_horizon
-from ..leases.pins import Pin, pin
+from ..leases.pins import Pin, pin, require_above_horizon
 from ..leases.turn_after_loss import Chance
 from ..limits import DEFAULT_TIMEOUT_S, Limits
 from ..nodes.context import TableContext
@@ -182,7 +181,7 @@ class CoordinatedTable(TableClient):
 
     def commit_of(self, winner: Winner, ordinal: int, ack: str) -> Commit:
         """The earlier commit of a version; with `ack` = "published", waits until it is published."""
-        from ..admission.repeated import commit_by_application
+        from ..admission.validation import commit_by_application
 
         return commit_by_application(self, winner, ordinal, ack)
 
@@ -190,7 +189,7 @@ class CoordinatedTable(TableClient):
         self, change: Change, operations: Sequence[tuple[str, Reads | None]], lost: ConcurrentModification
     ) -> tuple[int, str] | None:
         """The number (from 1) and name of the first of a change's operations that conflicts with the winner; None if unknown."""
-        from ..admission.lost_operation import operation_that_lost
+        from ..admission.validation import operation_that_lost
 
         return operation_that_lost(self, change, operations, lost)
 

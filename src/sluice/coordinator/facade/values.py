@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..admission.change import Change, Reads
-from ..admission.touched_partitions import touched_by_reads
+from ..admission.change_footprint import touched_by_reads
 from ..commit.outcomes import Commit, Outcome
-from ..leases.partition_scope import PartitionScope
 from ..leases.pins import Pin
+from ..leases.scopes import PartitionScope
 from ..leases.turn_after_loss import Chance
 from ..nodes.records import Head
 from ..publication.ratified_log import RatifiedLog

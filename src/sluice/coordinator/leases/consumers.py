@@ -6,7 +6,6 @@ paused while another one took over cannot move it; and the commits it makes depe
 
 from __future__ import annotations
 
-from ...storage.errors import NotATable
 from ..errors import LeaseLost
 from ..nodes.consumer_records import ConsumerRecord, place_of_consumer
 from ..nodes.context import TableContext
@@ -14,6 +13,7 @@ from ..nodes.lease_records import EXCLUSIVE
 from ..service.clock import Timeout
 from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
 from .granting import LeaseHome, Wanted
+from .guard import make_child
 from .lease import Lease, acquire
 from .listing import LeaseEntry, list_leases
 
@@ -36,7 +36,7 @@ class Hold:
         context = self._context
         record = ConsumerRecord(self.name, version, files, run, into, context.clock.now_ms(), context.client)
         if self.record is None:
-            self._make_parent()
+            make_child(context.coordination, context.tree.consumers, context.tree.location)
             self._apply(Create(self._path, record.encode()))
         else:
             self._apply(Write(self._path, record.encode(), ANY_VERSION))
@@ -90,17 +90,6 @@ class Hold:
             "consumer again",
             facts={"lease": list(self.lease.nodes), "consumer": self.name},
         )
-
-    def _make_parent(self) -> None:
-        tree = self._context.tree
-        try:
-            self._context.coordination.create(tree.consumers)
-        except NodeExists:
-            return
-        except ReplyLost:
-            self._context.barrier()
-        except NoNode as missing:
-            raise NotATable(f"the coordinator knows no table at {tree.location}", location=tree.location) from missing
 
 
 def hold_consumer(context: TableContext, home: LeaseHome, name: str, wait_s: Timeout | None) -> Hold:

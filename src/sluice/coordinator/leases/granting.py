@@ -23,14 +23,14 @@ from dataclasses import field, replace
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import NotATable, Unavailable
+from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from ..nodes.lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from ..rules.intent import ClientName
 from ..service.clock import Clock, Deadline, SystemClock, bounding
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NoNode, Op, ReplyLost, Write
 from .deadlocks import find_cycle
-from .guard import breaker, held_facts, held_in_words
+from .guard import breaker, held_facts, held_in_words, make_child
 from .scopes import clash
 
 __all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]
@@ -168,17 +168,10 @@ class LeaseRequest:
         self.store.ensure_path(NAMES)
         self.store.ensure_path(WAITS)
         for place in self._places:
-            if not place.is_table:
+            if place.is_table:
+                make_child(self.store, place.leases, str(place))
+            else:
                 self.store.ensure_path(place.leases)
-                continue
-            try:
-                self.store.create(place.leases)
-            except NodeExists:
-                continue
-            except ReplyLost:
-                self.store.barrier()
-            except NoNode as missing:
-                raise NotATable(f"the coordinator knows no table at {place}", location=str(place)) from missing
 
     def _await(self, deadline: Deadline | None) -> None:
         asked_about_cycles = False

@@ -18,11 +18,24 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
-from ..service.store import ANY_VERSION, ApplyRefused, Check, Node, NodeExists, NoNode, Op, ReplyLost
+from ..service.requests import make_node
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
 from ..times import text_of
 from .scopes import reads_in, scopes_meet, writes_in
 
-__all__ = ["HELD", "LOST", "NO_LEASES", "Granted", "LeaseGuard", "LeaseView", "breaker", "granted_names", "held_facts", "held_in_words"]
+__all__ = [
+    "HELD",
+    "LOST",
+    "NO_LEASES",
+    "Granted",
+    "LeaseGuard",
+    "LeaseView",
+    "breaker",
+    "granted_names",
+    "held_facts",
+    "held_in_words",
+    "make_child",
+]
 
 HELD: Final = "lease-held"
 LOST: Final = "lease-lost"
@@ -131,6 +144,15 @@ def granted_names(data: bytes, children: Sequence[str]) -> list[str]:
     return [name for name in children if LeaseName.parse(name) is not None and (grants is None or name in grants.granted)]
 
 
+def make_child(store: CoordinationStore, path: str, location: str) -> None:
+    """Make a node in a table's tree when it is first needed; an existing one is left as it is. Raises NotATable."""
+
+    def no_table() -> None:
+        raise NotATable(f"the coordinator knows no table at {location}", location=location)
+
+    make_node(lambda: store, path, b"", no_table)
+
+
 class LeaseGuard:
     """One client's knowledge of the leases of one table. Safe for several threads."""
 
@@ -182,7 +204,7 @@ class LeaseGuard:
         session = self._context.coordination
         node = session.read(place.leases)
         while node is None:
-            self._make(place)
+            make_child(session, place.leases, self._context.tree.location)  # the tree was made by a release without leases
             node = session.read(place.leases)
         if not node.data:
             return node.version, ()
@@ -190,18 +212,6 @@ class LeaseGuard:
         paths = [place.node(name) for name in names]
         nodes = session.read_many(paths)
         return node.version, tuple(Granted(p, LeaseNode.understood(n.data)) for p, n in zip(paths, nodes, strict=True) if n is not None)
-
-    def _make(self, place: Place) -> None:
-        """Make the `leases` node in a tree made by a release without leases."""
-        try:
-            self._context.coordination.create(place.leases)
-        except NodeExists:
-            return
-        except ReplyLost:
-            self._context.coordination.barrier()
-        except NoNode as missing:
-            location = self._context.tree.location
-            raise NotATable(f"the coordinator's tree of {location} is gone", location=location) from missing
 
     def _holding(self, paths: Sequence[str], granted: Sequence[Granted]) -> frozenset[str]:
         """The paths that are leases held now, in any place."""

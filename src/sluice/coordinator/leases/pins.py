@@ -6,7 +6,7 @@
 
 A collector reads the pins with `pinned_versions` after a barrier, before it decides what to delete. A reader that has pinned
 a version then checks that the version can still be read: a pin does not bring back a version that a collector gave up
-before.
+before. The horizon is the version from which on a collector keeps files: an earlier version cannot be pinned any more.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from typing import Final
 
 import orjson
 
-from ...storage.errors import NotATable
+from ...storage.errors import VersionNotFound
+from ...storage.log.timetravel import iso_time
 from ..fields import MalformedRecord, load, typed
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
 from ..service.requests import make_node
-from ..service.store import ApplyRefused, CoordinationStore, Create, NoNode, ReplyLost
+from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost
 from .granting import LeaseHome, let_go
+from .guard import make_child
 
-__all__ = ["EVERYTHING", "Pin", "followed_from", "pin", "pinned_versions", "pins_of"]
+__all__ = ["EVERYTHING", "Pin", "followed_from", "pin", "pinned_versions", "pins_of", "raise_horizon", "require_above_horizon"]
 
 EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
@@ -73,10 +75,10 @@ def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Ca
 
     `still_there` checks that the version can be read; if it raises, nothing is pinned.
     """
-    store = home.connect()
-    path = f"{pins_of(context.tree)}/p-{uuid.uuid4().hex}"
+    store, tree = home.connect(), context.tree
+    path = f"{pins_of(tree)}/p-{uuid.uuid4().hex}"
     body = {"version": version, **asdict(context.client), "since_ms": context.clock.now_ms(), "onwards": onwards}
-    make_node(lambda: store, path, orjson.dumps(body), partial(_make_parent, store, context.tree), ephemeral=True)
+    make_node(lambda: store, path, orjson.dumps(body), partial(make_child, store, pins_of(tree), tree.location), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
         still_there()
@@ -84,16 +86,6 @@ def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Ca
         made.release()
         raise
     return made
-
-
-def _make_parent(store: CoordinationStore, tree: TableTree) -> None:
-    try:
-        store.apply([Create(pins_of(tree))])
-    except ReplyLost:
-        store.barrier()
-    except ApplyRefused as refused:
-        if isinstance(refused.cause, NoNode):
-            raise NotATable(f"the coordinator knows no table at {tree.location}", location=tree.location) from refused
 
 
 def pinned_versions(context: TableContext) -> set[int]:
@@ -125,3 +117,49 @@ def _pinned(data: bytes) -> tuple[int, bool]:
     except MalformedRecord:
         # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
         return EVERYTHING, False
+
+
+def _horizon_of(context: TableContext) -> str:
+    return f"{context.tree.root}/horizon"
+
+
+def _horizon_in(node: Node | None) -> int:
+    return -1 if node is None or not node.data else int(orjson.loads(node.data)["version"])
+
+
+def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
+    """Record, before pins are read, that all files are kept from this version on, the last one of `cutoff_ms`.
+
+    An earlier version may lose files, unless it was pinned before. The horizon only moves up. Raises CoordinatorUnavailable
+    if the table's nodes are gone.
+    """
+    path, data = _horizon_of(context), orjson.dumps({"version": version, "cutoff_ms": cutoff_ms})
+    while True:
+        node = context.coordination.read(path)
+        if version <= _horizon_in(node):
+            return
+        try:
+            if node is None:
+                context.coordination.create(path, data)
+            else:  # nobody may have raised it further meanwhile
+                context.coordination.write(path, data, version=node.version)
+        except NoNode as gone:
+            raise context.vanished() from gone
+        except (BadVersion, NodeExists, ReplyLost):
+            context.coordination.barrier()
+        else:
+            return
+
+
+def require_above_horizon(context: TableContext, version: int) -> None:
+    """Raise VersionNotFound for a version whose files may be deleted; called after it was pinned."""
+    horizon = _horizon_in(context.up_to_date(lambda: context.coordination.read(_horizon_of(context))))
+    # check: pins-are-above-the-horizon
+    if version < horizon:
+        raise VersionNotFound(
+            f"version {version} of {context.tree.location} cannot be pinned: garbage collection keeps the files of version {horizon} "
+            f"and later ones (as of {iso_time(context.clock.now_ms())})",
+            location=context.tree.location,
+            version=version,
+            earliest=horizon,
+        )

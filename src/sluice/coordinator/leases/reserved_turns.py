@@ -24,7 +24,7 @@ from ...storage.errors import SluiceError
 from ..service.clock import Deadline, Event
 from ..service.store import CoordinationStore, NoNode
 from .granting import LeaseHome, LeaseRequest, Wanted, let_go
-from .partition_scope import PartitionScope
+from .scopes import PartitionScope
 
 __all__ = ["Loss", "ReservedTurn", "lent_turns", "losses_of_thread", "release_nodes", "turns_of_thread"]
 

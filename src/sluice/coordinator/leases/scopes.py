@@ -2,25 +2,41 @@
 
 Both answers are sound: "no" means that no partition can satisfy both conditions. Conditions that constants alone do not
 separate count as meeting.
+
+A condition implies facts about the partitions where it holds: bounds of their values, and where they are null. These have
+the form of statistics about the rows of a file, so the skipper decides whether the other condition can hold there, too; and
+vice versa (`overlap`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...storage.caches import cached_by_size
+from ...storage.dataclass import dataclass
+from ...storage.errors import PredicateError
+from ...storage.expressions.evaluate import constant
+from ...storage.expressions.nodes import FLIPPED, OPPOSITE, And, Cast, Column, Compare, In, IsNull, Literal, Node, Not, Or, Value
+from ...storage.expressions.values import converted
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.files import HIGH, LOW, NULLS, RECORDS, Files
+from ...storage.pruning.predicate import Predicate
 from ...storage.pruning.skipping import Skipper
+from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..nodes.lease_records import PASSING, SHARED, LeaseNode, Place
 from ..rules.footprint import Footprint
 from ..rules.read_scope import condition, schema_of
-from .overlap import overlap
 
-__all__ = ["clash", "reads_in", "scopes_meet", "writes_in"]
+__all__ = ["PartitionScope", "clash", "overlap", "reads_in", "scopes_meet", "writes_in"]
 
 _CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
+_SQL_CHARACTERS_MAX: Final = 8 * 1024
+_ALTERNATIVES_MAX: Final = 1024
 _Types = tuple[tuple[str, str], ...]
 
 
@@ -86,3 +102,157 @@ def _in_partition(key: str, where: str, types: _Types) -> bool:
     if not {name for name, _ in types} <= values.keys():
         return True  # the table is partitioned differently by now
     return _skipper(where, types).in_partition(values)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScope:
+    """Partitions of a table: a condition over its partition columns as SQL, and the types of these columns."""
+
+    sql: str
+    types: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(snapshot: Snapshot, sql: str | None) -> PartitionScope | None:
+        """The partitions that satisfy a condition; None, the whole table, without a condition."""
+        if sql is None:
+            return None
+        types = {field.name: field.type for field in parse_schema(snapshot.metadata.schema_string).fields}
+        columns = snapshot.partition_columns
+        return PartitionScope(sql, tuple((name, kind.name) for name in columns if isinstance(kind := types.get(name), PrimitiveType)))
+
+    @staticmethod
+    def covering(snapshot: Snapshot, condition: Predicate | None) -> PartitionScope | None:
+        """Like `of`; also the whole table if the condition would be too long to keep."""
+        sql = None if condition is None else condition.to_sql()
+        return PartitionScope.of(snapshot, sql if sql is not None and len(sql) <= _SQL_CHARACTERS_MAX else None)
+
+
+def overlap(one: Node, other: Node, schema: StructType) -> bool:
+    """False only if no values of the columns satisfy both conditions."""
+    return _may_hold(one, _places(other), schema) and _may_hold(other, _places(one), schema)
+
+
+@dataclass(slots=True)
+class _Values:
+    """The possible values of a column: within bounds, null, not null."""
+
+    low: Value = None
+    high: Value = None
+    null: bool = True
+    value: bool = True
+
+
+def _may_hold(asked: Node, places: Sequence[dict[Column, _Values]], schema: StructType) -> bool:
+    if not places:
+        return False
+    columns = {RECORDS.path: pa.repeat(pa.scalar(1, pa.int64()), len(places))}
+    for column in {column for place in places for column in place}:
+        values = [place.get(column) or _Values() for place in places]
+        columns |= {
+            (LOW, *column.path): pa.array([each.low for each in values], column.type),
+            (HIGH, *column.path): pa.array([each.high for each in values], column.type),
+            (NULLS, *column.path): pa.array([None if each.null and each.value else int(each.null) for each in values], pa.int64()),
+        }
+    answers = Skipper(asked, schema, ()).may_match(Files.of_columns(len(places), columns))
+    return bool(pc.any(answers).as_py())
+
+
+def _places(condition: Node) -> list[dict[Column, _Values]]:
+    """The facts about the columns where the condition holds, one per alternative."""
+    return [place for terms in _alternatives(_without_not(condition)) if (place := _values_by_column(terms)) is not None]
+
+
+def _without_not(node: Node, *, truth: bool = True) -> Node:
+    """The condition that `node` is `truth`, without NOT before AND, OR and comparisons."""
+    match node:
+        case Not():
+            return _without_not(node.term, truth=not truth)
+        case And() | Or():
+            join = And if isinstance(node, And) is truth else Or
+            return join(tuple(_without_not(term, truth=truth) for term in node.terms))
+        case Compare() if not truth and node.op in OPPOSITE:
+            return Compare(OPPOSITE[node.op], node.left, node.right, node.at)
+    return node if truth else Not(node)
+
+
+def _alternatives(node: Node) -> list[list[Node]]:
+    """Conjunctions, one of which is true where `node` is; parts that would make too many are omitted, or kept whole."""
+    match node:
+        case And():
+            found: list[list[Node]] = [[]]
+            for term in node.terms:
+                more = _alternatives(term)
+                if len(found) * len(more) <= _ALTERNATIVES_MAX:
+                    found = [[*some, *others] for some in found for others in more]
+            return found
+        case Or():
+            found = [each for term in node.terms for each in _alternatives(term)]
+        case In():
+            found = [[Compare("=", node.term, option, node.at)] for option in node.options]
+        case _:
+            found = [[node]]
+    return found if len(found) <= _ALTERNATIVES_MAX else [[node]]
+
+
+def _values_by_column(terms: Sequence[Node]) -> dict[Column, _Values] | None:
+    """The facts about columns where all of the terms hold; None if they never do."""
+    values: dict[Column, _Values] = {}
+    for term in terms:
+        match term:
+            case Literal() if term.value is not True:
+                return None
+            case IsNull(term=Column() as column):
+                values.setdefault(column, _Values()).value = False
+            case Not(term=IsNull(term=Column() as column)):
+                values.setdefault(column, _Values()).null = False
+            case Column():
+                _narrow(values.setdefault(term, _Values()), "=", True)
+            case Not(term=Column() as column):
+                _narrow(values.setdefault(column, _Values()), "=", False)
+            case Compare(left=Literal(), right=Column()):
+                _compare(values, Compare(FLIPPED[term.op], term.right, term.left, term.at))
+            case Compare():
+                _compare(values, term)
+    return values if all(map(_is_possible, values.values())) else None
+
+
+def _compare(values: dict[Column, _Values], term: Compare) -> None:
+    match term:
+        case Compare(left=Column() as column, right=Literal() as literal):
+            column_values = values.setdefault(column, _Values())
+        case _:
+            return
+    if literal.value is not None:
+        _narrow(column_values, term.op, _stored(literal, column.type, term.at))
+    elif term.op == "<=>":
+        column_values.value = False
+    else:
+        column_values.null = column_values.value = False
+
+
+def _narrow(values: _Values, op: str, bound: Value) -> None:
+    """Keep the values for which `value op bound` is true; None is an unknown bound."""
+    values.null = False
+    if bound is None or bound != bound:
+        return
+    if op in ("=", "<=>", ">", ">="):
+        values.low = bound if values.low is None else max(values.low, bound)
+    if op in ("=", "<=>", "<", "<="):
+        values.high = bound if values.high is None else min(values.high, bound)
+
+
+def _is_possible(values: _Values) -> bool:
+    bounded = values.low is not None and values.high is not None
+    return values.null or (values.value and not (bounded and values.low > values.high))  # type: ignore[operator]
+
+
+def _stored(literal: Literal, kind: pa.DataType, at: pa.DataType) -> Value:
+    """The column's value if it equals a constant at the type `at`; None if there is none, or it is unknown."""
+    try:
+        value = constant(Cast(literal, at))
+    except PredicateError:
+        return None
+    if kind == at:
+        return value
+    stored = None if pa.types.is_floating(at) else converted(value, kind)
+    return stored if stored == value else None

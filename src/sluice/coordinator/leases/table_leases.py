@@ -12,9 +12,9 @@ from ..service.address import Address
 from ..service.clock import Deadline
 from .granting import LeaseHome, Wanted
 from .lease import held_by_this_thread, paths_of
-from .partition_scope import PartitionScope
 from .queueing_commits import Turn
 from .reserved_turns import ReservedTurn, release_nodes
+from .scopes import PartitionScope
 
 __all__ = ["TableLeases", "coordinator_key", "reserve"]
 

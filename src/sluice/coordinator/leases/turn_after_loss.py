@@ -9,8 +9,8 @@ from typing import Final
 from ...storage.errors import Unavailable
 from ..errors import NotCommitted
 from ..service.clock import Clock, Deadline
-from .partition_scope import PartitionScope
 from .reserved_turns import Loss, ReservedTurn, losses_of_thread, turns_of_thread
+from .scopes import PartitionScope
 from .table_leases import TableLeases, reserve
 
 __all__ = ["Chance", "advice", "lasting_s", "named_after"]

@@ -13,7 +13,7 @@
     /tables/<key>/leases          which lease requests are granted (lease_places.py, lease_records.py)
         l-<guid>-<sequence>       one request: ephemeral
     /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
-    /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/horizon.py)
+    /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/pins.py)
     /tables/<key>/losses          losses of Spark jobs, whose next attempt gets a turn (leases/tickets.py)
     /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (consumer_records.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one

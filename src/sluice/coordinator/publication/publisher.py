@@ -23,9 +23,7 @@ from ..nodes.layout import SlotName, VerdictName
 from ..nodes.records import NO_SLOT, BatchRecord, Published, digest
 from ..service.store import ApplyRefused, BadVersion, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write
 from .failure_points import point
-from .log_presence import LogPresence
-from .neighbourhood import Neighbourhood
-from .outdated_data import refuse_old_data
+from .log_checks import LogPresence, RecentFiles, refuse_old_data
 from .pruning import FORGET_EVERY, fitting, forget, put_away, spare
 from .ratified_log import RatifiedLog
 
@@ -50,7 +48,7 @@ class Publisher:
         self._log = log
         self._later = later
         self.log_presence = LogPresence(context)
-        self.neighbourhood = Neighbourhood(context, self.log_presence)
+        self.recent_files = RecentFiles(context, self.log_presence)
 
     def publish_pending(self) -> Published:
         """Publish everything ratified but not published yet; returns how far publication got.
@@ -124,8 +122,8 @@ class Publisher:
         earlier = [each for each in records if each != own]  # the batch's own record is the newest of those kept
         oldest = spare(earlier, published, self._context.limits.verdicts_kept - 1)
         raised = self._raise(record, reached, node, oldest)
-        if raised and record.versions and self.neighbourhood.due():
-            self._later(partial(self.neighbourhood.look, record.versions[0].version, earlier))
+        if raised and record.versions and self.recent_files.due():
+            self._later(partial(self.recent_files.look, record.versions[0].version, earlier))
         return raised
 
     def _put(self, record: BatchRecord, version: int) -> bool:

@@ -27,7 +27,7 @@ from ..rules.intent import Intent
 from ..rules.removed_files import RemovedFiles
 from ..rules.winner import Member, Winner, winner_of
 from ..service.clock import Deadline, bounded_s, within_this_call
-from .rendering import render, version_digest
+from .rendering import render
 
 __all__ = ["RatifiedLog", "staged_actions", "store_objects"]
 
@@ -253,5 +253,5 @@ class RatifiedLog:
     def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> Text:
         content = render(plan, members, record.rendering)
         # check: content-has-its-digest
-        invariant("I5", version_digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
+        invariant("I5", digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
         return content
