@@ -33,7 +33,6 @@ from .commands.parts import (
     print_grid,
     print_json,
     storage_option,
-    time_text,
 )
 from .commands.removal import drop_command, forget_command
 from .commands.sql import sql_command
@@ -41,6 +40,7 @@ from .commands.tables import compact_command, create_command, properties_command
 from .coordinator.facade.administration import connect, list_clients, release
 from .coordinator.rules.explain.cases import read_case
 from .coordinator.rules.explain.decision import explain as explain_case
+from .coordinator.times import text_of as time_text
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer
@@ -48,8 +48,6 @@ from .storage.errors import InvalidRequest, SluiceError
 from .tables.table import Table
 from .tables.write.operation_records import row_count
 from .version import __version__
-
-__all__ = ["main"]
 
 
 class _Sluice(click.Group):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .tables.consumer import Consumer
     from .tables.write.data_writing import WritePlan
 
-__all__ = ["transact", "transaction"]
-
 T = TypeVar("T")
 
 

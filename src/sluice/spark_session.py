@@ -25,8 +25,6 @@ from .storage.errors import InvalidRequest
 from .storage.stores.redacting import redact_logs
 from .storage.stores.s3_options import S3Options
 
-__all__ = ["configure"]
-
 _CONFIGURATION: Final = {
     # Larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["ENGINE", "__version__"]
-
 __version__ = "0.1.0"
 ENGINE = f"sluice/{__version__}"

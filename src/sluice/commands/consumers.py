@@ -7,9 +7,8 @@ from typing import Final
 
 import click
 
-from .parts import At, on_table, print_facts, print_grid, print_json, time_text
-
-__all__ = ["consumers"]
+from ..coordinator.times import text_of as time_text
+from .parts import At, on_table, print_facts, print_grid, print_json
 
 _COLUMNS: Final = {
     "name": "consumer",

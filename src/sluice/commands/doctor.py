@@ -10,8 +10,6 @@ import click
 from ..tables.manage.doctor import doctor
 from .parts import At, on_table, print_json
 
-__all__ = ["doctor_command"]
-
 
 @click.command("doctor")
 @on_table

@@ -8,11 +8,10 @@ from dataclasses import asdict
 import click
 import orjson
 
+from ..coordinator.times import text_of as time_text
 from ..tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
 from ..tables.manage.recovery_of_all import recover_all
-from .parts import At, on_table, print_grid, print_json, time_text, timeout_option, within
-
-__all__ = ["recover_command", "vacuum_command"]
+from .parts import At, on_table, print_grid, print_json, timeout_option, within
 
 
 @click.command("vacuum")

@@ -12,8 +12,6 @@ import click
 from ..coordinator.health import DEFAULT_BOUND_S, Health, health
 from .parts import coordinator_option, json_option, print_json
 
-__all__ = ["health_command"]
-
 _PAUSE_S: Final = 0.5
 _WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
 _STATUS: Final = {True: 0, False: 1, None: 3}

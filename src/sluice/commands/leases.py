@@ -12,10 +12,9 @@ import click
 
 from ..coordinator.facade.administration import Broken, Place, TableTree, break_lease, connect, list_broken, list_leases
 from ..coordinator.facade.values import SystemClock
+from ..coordinator.times import text_of as time_text
 from ..storage.stores.location import normalise
-from .parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
-
-__all__ = ["leases"]
+from .parts import all_of, coordinator_option, json_option, print_grid, print_json
 
 _COLUMNS: Final = {
     "lease": "lease",

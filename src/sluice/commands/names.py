@@ -13,8 +13,6 @@ from ..tables.catalog.catalog import Catalog
 from ..tables.catalog.entries import DroppedTable, NamedTable
 from .parts import all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
 
-__all__ = ["namespaces", "tables"]
-
 _TABLES: Final = {"name": "name", "kind": "kind", "location": "location"}
 _DROPPED: Final = {"name": "name", "dropped": "dropped", "by": "by", "state": "state", "id": "id", "location": "location"}
 _NAMESPACES: Final = {"name": "name", "comment": "comment", "location": "location"}

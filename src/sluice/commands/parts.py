@@ -13,26 +13,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from ..coordinator.facade.values import Deadline, SystemClock, bounding
-from ..coordinator.times import text_of as time_text
 from ..storage.dataclass import dataclass
 from ..tables.table import Table
-
-__all__ = [
-    "PIPE_WIDTH",
-    "At",
-    "all_of",
-    "coordinator_option",
-    "json_option",
-    "on_table",
-    "pairs",
-    "print_facts",
-    "print_grid",
-    "print_json",
-    "storage_option",
-    "time_text",
-    "timeout_option",
-    "within",
-]
 
 PIPE_WIDTH: Final = 160
 

@@ -10,8 +10,6 @@ from ..tables.client.address import TableAddress
 from ..tables.manage.dropping import drop, forget
 from .parts import At, on_table, print_facts, print_json
 
-__all__ = ["drop_command", "forget_command"]
-
 
 @click.command("drop")
 @on_table

@@ -10,8 +10,6 @@ import click
 
 from .parts import all_of, coordinator_option, pairs, storage_option
 
-__all__ = ["sql_command"]
-
 
 @click.command("sql")
 @click.option("-e", "--execute", "texts", multiple=True, metavar="TEXT", help="Carry out these statements; may be repeated.")

@@ -12,8 +12,6 @@ from ..storage.schema.sqltypes import parse_sql_type
 from ..tables.table import Table
 from .parts import At, on_table, pairs, print_facts, print_json, timeout_option, within
 
-__all__ = ["compact_command", "create_command", "properties_command"]
-
 
 def _schema(_context: click.Context, _parameter: click.Parameter, text: str) -> StructType:
     struct = parse_sql_type(f"struct<{text}>")

@@ -7,17 +7,6 @@ from typing import Any, NoReturn, TypeAlias
 
 from pyspark.sql import Column
 
-__all__ = [
-    "Assignments",
-    "Expression",
-    "assignments",
-    "check_clone",
-    "expression",
-    "names",
-    "require",
-    "required_type",
-]
-
 Expression: TypeAlias = "str | Column"
 Assignments: TypeAlias = "Mapping[str, str | Column]"
 

@@ -12,8 +12,6 @@ from ..tables.table import Table
 from ..tables.transact import transact
 from ..tables.transaction import Transaction
 
-__all__ = ["Terms", "committed"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from ..storage.errors import UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY
 from .arguments import names, required_type
 
-__all__ = ["DeltaTableBuilder", "IdentityGenerator"]
-
 _KEPT: Final = "comment"
 _IDENTITY: Final = "delta.identity."
 

@@ -19,8 +19,6 @@ from .committing import Terms
 from .merging import DeltaMergeBuilder, Merge
 from .metrics import frame
 
-__all__ = ["TablePart"]
-
 
 class TablePart:
     """`t[table]` of `with sluice.transaction(spark, ...) as t`: operations that become one commit with the others of `t`.

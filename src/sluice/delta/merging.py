@@ -14,8 +14,6 @@ from ..tables.write.merging import check_clauses
 from .arguments import Assignments, Expression, assignments, expression
 from .committing import Terms
 
-__all__ = ["DeltaMergeBuilder", "Merge"]
-
 
 @dataclass(frozen=True, slots=True)
 class Merge:

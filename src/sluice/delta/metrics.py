@@ -8,8 +8,6 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..spark_integration.schemas import to_spark
 from ..sql_plain.reports import Answer
 
-__all__ = ["empty", "frame"]
-
 
 def empty(spark: SparkSession) -> DataFrame:
     """No row and no column, as VACUUM returns."""

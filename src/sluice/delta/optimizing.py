@@ -11,8 +11,6 @@ from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_plain.optimizing import Optimize
 from .arguments import names, required_type
 
-__all__ = ["DeltaOptimizeBuilder"]
-
 
 class DeltaOptimizeBuilder:
     """Which partitions to optimize, and how; `DeltaTable.optimize` makes one."""

@@ -12,8 +12,6 @@ from ..sql_plain.place import Place
 from ..storage.errors import InvalidRequest
 from ..tables.catalog.catalog import Catalog
 
-__all__ = ["place_of_name", "place_of_new", "place_of_parquet", "place_of_path"]
-
 _PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 _HADOOP: Final = {
     "fs.s3a.access.key": "access_key_id",

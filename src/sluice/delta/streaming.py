@@ -28,8 +28,6 @@ from .joint import TablePart
 from .merging import DeltaMergeBuilder
 from .tables import DeltaTable
 
-__all__ = ["Stream", "stream"]
-
 _TARGET: Final = "target"
 _SOURCE: Final = "source"
 

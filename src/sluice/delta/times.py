@@ -7,8 +7,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ..storage.errors import InvalidRequest
 
-__all__ = ["milliseconds"]
-
 
 def milliseconds(spark: SparkSession, timestamp: str) -> int:
     """Milliseconds since the epoch, from a text that Spark casts to a timestamp, in the session's time zone. Raises InvalidRequest."""

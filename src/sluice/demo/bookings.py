@@ -13,8 +13,6 @@ from ..tables.table import Table
 from .proof import Finding
 from .workspace import Workspace
 
-__all__ = ["book", "book_one"]
-
 _SCHEMA = pa.schema([pa.field("flight", pa.int64(), nullable=False), pa.field("seats", pa.int64(), nullable=False)])
 _FLIGHTS = 4
 _SEATS = 20

@@ -10,8 +10,6 @@ from functools import partial
 from .flights import IS_CANCELLED
 from .job import Job, run
 
-__all__ = ["delete_cancelled"]
-
 _PAUSE_S = 0.25
 
 

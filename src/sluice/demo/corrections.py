@@ -14,8 +14,6 @@ from ..tables.table import Table
 from .flights import NEEDS_CORRECTION, PARTITION_BY, correct
 from .job import Job, run
 
-__all__ = ["correct_partitions"]
-
 _PAUSE_S = 0.1
 
 

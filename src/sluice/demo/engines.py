@@ -11,8 +11,6 @@ import pyarrow as pa
 from ..storage.errors import InvalidRequest
 from ..storage.stores.s3_options import S3Options
 
-__all__ = ["ENGINES", "require_engines"]
-
 _NAMES = {
     "region": "AWS_REGION",
     "access_key_id": "AWS_ACCESS_KEY_ID",

@@ -20,30 +20,6 @@ from pyarrow import csv
 
 from ..storage.errors import InvalidRequest
 
-__all__ = [
-    "AIRPORTS",
-    "CSV_SCHEMA",
-    "IS_CANCELLED",
-    "KEY",
-    "NEEDS_CORRECTION",
-    "NO_VALUE",
-    "PARTITION_BY",
-    "PROPERTIES",
-    "SCHEMA",
-    "STREAM",
-    "WITHDRAWN",
-    "MonthFile",
-    "correct",
-    "expected",
-    "find_archive",
-    "load",
-    "loader",
-    "read_csv",
-    "read_flights",
-    "split",
-    "stream_flights",
-]
-
 AIRPORTS = ("EWR", "JFK", "LGA")
 PARTITION_BY = ("origin", "month")
 NO_VALUE = "NA"

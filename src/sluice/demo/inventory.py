@@ -12,8 +12,6 @@ from .bookings import book_one
 from .proof import Finding
 from .workspace import Workspace
 
-__all__ = ["take_inventory"]
-
 _PASSENGERS = 4
 _ROUNDS = 5
 _ROUND_S = 0.2

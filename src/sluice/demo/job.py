@@ -26,8 +26,6 @@ from ..coordinator.errors import ConcurrentModification
 from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 
-__all__ = ["FINISH", "GO", "Assignment", "Input", "Job", "run"]
-
 GO = "go"
 FINISH = "finish"
 

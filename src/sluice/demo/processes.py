@@ -18,8 +18,6 @@ import orjson
 
 from .job import FINISH, GO, Assignment
 
-__all__ = ["JobFailed", "JobProcess", "Report"]
-
 _END_LIMIT_S = 5.0
 _LOG_TAIL_LINES = 15
 

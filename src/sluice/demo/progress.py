@@ -13,8 +13,6 @@ from rich.table import Table as Grid
 
 from .processes import Report
 
-__all__ = ["Board", "Progress"]
-
 _LINES_EVERY_S = 5.0
 _REFRESHES_PER_S = 5
 

@@ -19,8 +19,6 @@ from ..tables.table import Table
 from .engines import ENGINES
 from .flights import KEY, WITHDRAWN, expected
 
-__all__ = ["Evidence", "Finding", "difference", "log_faults", "prove"]
-
 _UNITED = "deletion vector of "
 """How the history describes deletion vectors of two transactions that were united."""
 _COMMIT_NAME = re.compile(r"_delta_log/(\d{20})\.json")

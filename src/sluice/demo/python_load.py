@@ -10,8 +10,6 @@ import pyarrow as pa
 from .flights import load, read_csv
 from .job import Job, run
 
-__all__ = ["load_months"]
-
 
 def load_months(job: Job) -> None:
     """One append for each group of files."""

@@ -10,8 +10,6 @@ from rich.table import Table as Grid
 
 from ..tables.read.history import HistoryEntry
 
-__all__ = ["history_grid"]
-
 
 def history_grid(history: Iterable[HistoryEntry], conflicts: Mapping[str, int]) -> Grid:
     """One line for each application.

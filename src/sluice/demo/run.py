@@ -41,8 +41,6 @@ from .report import history_grid
 from .withdrawal import withdraw
 from .workspace import DemoOptions, Workspace, workspace
 
-__all__ = ["run_demo"]
-
 _CORRECTIONS = "corrections"
 _CANCELLATIONS = "cancellations"
 _LOADERS = tuple(loader(airport) for airport in AIRPORTS)

@@ -16,8 +16,6 @@ from ..spark_session import configure
 from .flights import NO_VALUE
 from .job import Job, run
 
-__all__ = ["load_months"]
-
 _SETTINGS = {
     "spark.driver.memory": "1g",
     # Three Spark applications start on perhaps two cores and run for a minute: the quick compiler halves their time.

@@ -18,8 +18,6 @@ from ..storage.errors import InvalidRequest, SluiceError
 from ..tables.catalog.catalog import Catalog
 from .workspace import DemoOptions, Workspace, workspace
 
-__all__ = ["run_sql_demo"]
-
 _ROWS_SHOWN: Final = 10
 _MORNING: Final = "id,customer,day,amount\n1,10,2026-03-01,20.00\n2,11,2026-03-01,5.50\n3,10,2026-03-02,12.00\n"
 _NOON: Final = "id,customer,day,amount\n4,12,2026-03-02,99.00\n5,11,2026-03-02,7.25\n"

@@ -11,8 +11,6 @@ from functools import partial
 from .flights import STREAM, read_flights, stream_flights
 from .job import Job, run
 
-__all__ = ["append_batches"]
-
 _BATCH_ROWS = 20
 _SENT_TWICE_EVERY = 10
 _PAUSE_S = 0.2

@@ -10,8 +10,6 @@ from ..tables.table import Table
 from .flights import WITHDRAWN
 from .workspace import Workspace
 
-__all__ = ["APPLICATION", "withdraw"]
-
 APPLICATION = "withdrawals"
 
 

@@ -19,8 +19,6 @@ from ..dev.moto_server import S3DevServer
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise, open_store
 
-__all__ = ["DemoOptions", "Workspace", "workspace"]
-
 _SERVERS_END_LIMIT_S = 15.0
 _POLL_S = 0.1
 

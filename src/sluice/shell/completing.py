@@ -13,8 +13,6 @@ from ..statements.relations import relations_in
 from ..statements.tokens import tokens_of
 from ..storage.errors import SluiceError
 
-__all__ = ["KEYWORDS", "Completing"]
-
 KEYWORDS: Final = tuple(
     sorted(
         words_in(

@@ -18,8 +18,6 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
 from .held_back import held_back
 
-__all__ = ["AUTO", "ENGINES", "LOCAL", "SPARK", "Engines", "Result"]
-
 AUTO: Final = "auto"
 LOCAL: Final = "local"
 SPARK: Final = "spark"

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["held_back"]
-
 _BYTES: Final = 1 << 16
 
 

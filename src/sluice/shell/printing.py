@@ -15,8 +15,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-__all__ = ["as_csv", "as_json", "draw"]
-
 _LEFT: Final = "…"
 _FEW_COLUMNS: Final = 4
 _ANY_WIDTH: Final = 1_000_000

@@ -11,8 +11,6 @@ from typing import Any, Final
 from ..statements.script import is_complete
 from .completing import Completing
 
-__all__ = ["typed"]
-
 _PROMPT: Final = "sluice> "
 _MORE: Final = "     -> "
 _WORDS_THAT_END: Final = frozenset({"quit", "exit", "\\q", "quit;", "exit;"})

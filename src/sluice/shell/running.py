@@ -19,8 +19,6 @@ from .engines import Engines, Result
 from .printing import as_csv, as_json, draw
 from .prompting import typed
 
-__all__ = ["Shell"]
-
 _WIDTH: Final = 160
 _WRONG: Final = 2
 _FAILED: Final = 1

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-__all__ = ["use_session", "user_metadata_of"]
-
 # Ours, and Delta Lake's.
 _USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
 

@@ -9,8 +9,6 @@ from ..coordinator import errors as committing
 from ..storage import errors as storing
 from ..storage.errors import SluiceError
 
-__all__ = ["in_options", "original"]
-
 # Parameters of the Python API and the corresponding Spark options.
 _OPTIONS: Final = {
     "merge_schema=True": "the option mergeSchema",

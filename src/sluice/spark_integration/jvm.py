@@ -7,21 +7,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-__all__ = [
-    "analysed",
-    "called",
-    "class_in_jvm",
-    "column_named",
-    "items",
-    "jvm_of",
-    "named",
-    "of_plan",
-    "optimised",
-    "patterns_of",
-    "quoted",
-    "without_rows",
-]
-
 
 def jvm_of(session: SparkSession) -> Any:
     """The JVM of a classic session."""

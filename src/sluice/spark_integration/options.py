@@ -72,21 +72,6 @@ from ..storage.stores.s3_options import S3Options
 from ..tables.client.address import TableAddress
 from ..tables.write.write_once import application_transaction
 
-__all__ = [
-    "NOT_OURS",
-    "READING",
-    "STORAGE_OPTIONS_VARIABLE",
-    "STREAMING",
-    "WRITING",
-    "ChangesOptions",
-    "ReadOptions",
-    "Texts",
-    "WriteOptions",
-    "codec_named",
-    "default_storage_options",
-    "parse_timestamp",
-]
-
 STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
 
 _COMMON: Final = ("path", "coordinator", "application")

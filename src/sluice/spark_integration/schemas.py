@@ -12,8 +12,6 @@ from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ..storage.schema.datatypes import as_nullable
 from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
 
-__all__ = ["for_new_table", "from_spark", "requested", "to_spark"]
-
 # Metadata of fields that other engines keep steer those engines; only comments are for people.
 _METADATA_KEPT = ("comment",)
 

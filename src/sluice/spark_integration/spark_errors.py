@@ -12,8 +12,6 @@ from ..coordinator.errors import NamespaceExists, NamespaceNotFound
 from ..storage.errors import ConstraintViolated, InvalidRequest, NullNotAllowed, SluiceError, TableExists, TableNotFound
 from .errors import original
 
-__all__ = ["as_spark_users_know", "failed_query", "known_to_spark"]
-
 # The first that fits; the others are PySparkExceptions.
 _KINDS: Final[tuple[tuple[type[SluiceError], type[PySparkException]], ...]] = (
     (ConstraintViolated, SparkRuntimeException),

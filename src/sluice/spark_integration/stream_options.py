@@ -39,8 +39,6 @@ from ..tables.client.address import TableAddress
 from ..tables.read.streams.rules import Limits, Start, StreamRules
 from .options import READING, STREAMING, WRITING, ReadOptions, Texts, parse_timestamp
 
-__all__ = ["StreamReadOptions", "asked_of"]
-
 _FILES: Final = 1000
 _POLL_S: Final = 5.0
 _OF_ROWS: Final = ("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "excludeRegex", "where", "withEventTimeOrder")

@@ -6,8 +6,6 @@ import sys
 import zipimport
 from typing import Final
 
-__all__ = ["forget_finders"]
-
 # PySpark's own zip files, which do not change while a worker runs.
 _LIBRARIES: Final = ("pyspark.zip", "-src.zip")
 

@@ -16,8 +16,6 @@ from .inserting import insert_into
 from .plain import Plain
 from .queries import SoFar, require_place
 
-__all__ = ["atomic"]
-
 
 def atomic(asked: Plain, block: Atomic) -> Answer:
     """Run a block: all of its statements become one commit, or nothing.

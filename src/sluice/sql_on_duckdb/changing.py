@@ -39,8 +39,6 @@ from .queries import Reading, as_views, require_place
 from .storing import stored
 from .targets import NUMBER, TARGET, Changes, Rows, apply_to
 
-__all__ = ["change", "delete", "merge", "update"]
-
 Changing: TypeAlias = Update | Delete | Merge
 
 

@@ -14,8 +14,6 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.datatypes import StructType
 from .engine import tree_of
 
-__all__ = ["condition_of", "conjuncts", "known_part"]
-
 
 def condition_of(text: str) -> exp.Expr | None:
     """The tree of a condition in Spark's SQL; None if it cannot be read."""

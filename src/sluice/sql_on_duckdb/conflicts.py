@@ -35,8 +35,6 @@ from .plain import NEEDS_SPARK, Plain
 from .queries import as_views, query, require_place, without_rows
 from .targets import TARGET
 
-__all__ = ["explain_conflict"]
-
 # Types whose values mean the same in a condition, whatever the time zone.
 _PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 

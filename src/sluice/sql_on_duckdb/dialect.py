@@ -10,8 +10,6 @@ from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["DIVISION_BY_ZERO", "OTHER_CAST", "as_in_spark", "named_as_in_spark", "names_of", "other_meaning"]
-
 DIVISION_BY_ZERO: Final = "sluice: division by zero"
 OTHER_CAST: Final = "sluice: other cast"
 """What DuckDB's error says when a value comes that it would cast otherwise than Spark."""

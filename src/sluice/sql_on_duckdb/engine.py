@@ -21,8 +21,6 @@ from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Asking", "parsed", "run", "tree_of"]
-
 _ALONE: Final = {
     "enable_external_access": "false",
     "autoload_known_extensions": "false",

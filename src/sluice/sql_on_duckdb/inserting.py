@@ -27,9 +27,6 @@ from .plain import Plain, filled_in
 from .queries import Reading, query
 from .storing import stored
 
-__all__ = ["Source", "create_with_rows", "insert", "insert_into", "source_of"]
-
-
 # -- INSERT --------------------------------------------------------------------------------------------------------------
 
 

@@ -49,8 +49,6 @@ from .queries import Reading, as_views, query
 from .storing import stored
 from .targets import NUMBER, TARGET, Changes, Rows, apply_to
 
-__all__ = ["SOURCE", "matching_of", "merge_rows", "source_called"]
-
 SOURCE: Final = "__sluice_source"
 """The name of a MERGE's source, in DuckDB."""
 _SOURCE_NUMBER: Final = "__sluice_source_number"

@@ -13,8 +13,6 @@ from ..storage.schema.computed import with_values_of_defaults
 from ..storage.schema.datatypes import StructType
 from .plain import Plain
 
-__all__ = ["assigned", "called", "unqualified", "with_defaults"]
-
 
 def called(name: Name) -> str | None:
     """What a table is called in a statement that gives it no alias."""

@@ -17,8 +17,6 @@ from ..storage.expressions.render import literal_sql
 from ..storage.schema.datatypes import StructType
 from .engine import run
 
-__all__ = ["NEEDS_SPARK", "Plain", "filled_in"]
-
 NEEDS_SPARK: Final = "Spark"
 """The feature that refusals name."""
 

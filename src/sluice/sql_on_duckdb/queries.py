@@ -31,8 +31,6 @@ from .dialect import named_as_in_spark
 from .engine import parsed, run
 from .plain import Plain
 
-__all__ = ["Reading", "SoFar", "as_views", "query", "require_place", "without_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class SoFar:

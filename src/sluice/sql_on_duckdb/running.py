@@ -36,8 +36,6 @@ from .conflicts import explain_conflict
 from .plain import Plain
 from .queries import query, require_place
 
-__all__ = ["run"]
-
 _ON_ROWS: Final[Mapping[type, Callable[[Plain, Any, Place], Answer]]] = {
     Insert: inserting.insert,
     Update: changing.update,

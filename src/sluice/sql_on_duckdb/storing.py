@@ -14,8 +14,6 @@ from ..storage.schema.sqltypes import quoted_name, type_sql
 from .engine import run
 from .plain import Plain
 
-__all__ = ["stored"]
-
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 
 

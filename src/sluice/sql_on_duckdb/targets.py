@@ -23,8 +23,6 @@ from ..tables.write.merging import RowCounts
 from ..tables.write.row_changes import RowChanges, apply_changes
 from .plain import Plain
 
-__all__ = ["NUMBER", "TARGET", "Changes", "Rows", "apply_to"]
-
 TARGET: Final = "__sluice_target"
 """The name of the table that is changed, in DuckDB."""
 NUMBER: Final = "__sluice_number"

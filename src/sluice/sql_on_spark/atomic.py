@@ -20,8 +20,6 @@ from .queries import Found, found_in, table_of, views_of
 from .rows import change_of, insertion
 from .spark_request import Asked
 
-__all__ = ["atomic"]
-
 
 def atomic(asked: Asked, block: Atomic) -> DataFrame:
     """Run a block: all of its statements become one commit, or nothing. Returns one row for each statement."""

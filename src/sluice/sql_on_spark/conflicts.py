@@ -18,6 +18,7 @@ from ..sql_plain.concurrency import foreseeing
 from ..sql_plain.concurrency.foreseeing import ANY, ROWS_MAX, Foreseeable, Known
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.place import opened
+from ..sql_plain.request import Edit
 from ..statements.compound import ExplainConflict
 from ..statements.maintenance import Optimize
 from ..statements.rows import Insert, Merge, Truncate
@@ -25,9 +26,7 @@ from ..storage.schema.schema import StructType
 from ..tables.table import Table
 from .queries import found_in, table_of, views_of
 from .rows import called, insertion, source_called, source_rows
-from .spark_request import Asked, Edit
-
-__all__ = ["explain_conflict"]
+from .spark_request import Asked
 
 # Types whose values in Python mean the same in a condition, whatever the session's time zone.
 _PLAIN: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, DateType)

@@ -21,8 +21,6 @@ from ..tables.table import Table
 from .queries import table_of
 from .spark_request import Asked
 
-__all__ = ["lock", "under_locks", "unlock"]
-
 _of_sessions: Final[dict[SparkSession, Locks]] = {}
 _guard: Final = threading.Lock()
 

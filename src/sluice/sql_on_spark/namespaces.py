@@ -15,8 +15,6 @@ from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, Sho
 from .places import place_of
 from .spark_request import Asked
 
-__all__ = ["carried_out"]
-
 
 def carried_out(asked: Asked, statement: CreateNamespace | DropNamespace | ShowNamespaces | Comment) -> DataFrame:
     """What is Spark's goes there. A new namespace is the coordinator's by USING sluice, or by the session's default format.

@@ -10,8 +10,6 @@ from pyspark.sql.types import StringType
 from ..spark_integration.jvm import analysed, items
 from ..storage.errors import InvalidRequest
 
-__all__ = ["literal_of", "quoted_text"]
-
 
 def literal_of(spark: SparkSession, value: Any) -> str:
     """A value, or a Column without columns in it, as Spark takes a parameter, as text in SQL."""

@@ -11,8 +11,6 @@ from ..sql_plain.place import Place, known_place
 from ..statements.cursor import Name
 from .spark_request import Asked
 
-__all__ = ["is_spark_table", "place_of"]
-
 _DELTA: Final = "DeltaSparkSessionExtension"
 
 

@@ -15,6 +15,7 @@ from ..spark_integration.active_session import use_session
 from ..spark_integration.scan.read import read_snapshot
 from ..sql_plain.naming import at_one_moment, edits_of, parts_of
 from ..sql_plain.place import Place, known_place, near, not_found, opened
+from ..sql_plain.request import Edit
 from ..statements.cursor import Name
 from ..statements.reading import Other
 from ..statements.relations import AsOf, Between, Changes, Relation
@@ -22,9 +23,7 @@ from ..storage.dataclass import dataclass
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from .places import is_spark_table, place_of
-from .spark_request import Asked, Edit
-
-__all__ = ["Found", "Moment", "by_spark", "found_in", "require_known", "run", "table_of", "views_of"]
+from .spark_request import Asked
 
 Moment: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, DataFrame]]"
 """Gives what a statement reads of tables, by location: their snapshots, or their rows."""

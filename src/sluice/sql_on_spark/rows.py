@@ -25,6 +25,7 @@ from ..sql_plain.naming import at_one_moment
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, opened, title
 from ..sql_plain.reports import affected, merged
+from ..sql_plain.request import Edit
 from ..statements.cursor import Name
 from ..statements.relations import Relation
 from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Update
@@ -38,21 +39,7 @@ from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts, check_clauses
 from .queries import Found, found_in, views_of
-from .spark_request import Asked, Edit
-
-__all__ = [
-    "Change",
-    "Source",
-    "called",
-    "change_of",
-    "delete",
-    "insert",
-    "insertion",
-    "merge",
-    "source_called",
-    "source_rows",
-    "update",
-]
+from .spark_request import Asked
 
 Change: TypeAlias = "Callable[[Transaction, Sequence[Edit]], RowCounts]"
 """Changes rows in a table's transaction; the edits name the tables that it reads."""

@@ -35,8 +35,6 @@ from .places import place_of
 from .queries import by_spark, found_in, require_known, run, table_of
 from .spark_request import Asked
 
-__all__ = ["by_session", "sql"]
-
 _ON_TABLES: Final[Mapping[type, Callable[[Asked, Any, Place], DataFrame]]] = {
     Insert: rows.insert,
     Update: rows.update,

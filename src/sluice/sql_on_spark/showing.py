@@ -11,8 +11,6 @@ from ..sql_plain.definitions.showing import tables_of
 from ..statements.tables import ShowTables
 from .spark_request import Asked
 
-__all__ = ["show_tables"]
-
 
 def show_tables(asked: Asked, statement: ShowTables) -> DataFrame:
     """The tables of a namespace that the coordinator keeps, and Spark's own of that name."""

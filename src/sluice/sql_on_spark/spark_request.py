@@ -19,8 +19,6 @@ from ..storage.dataclass import dataclass
 from ..storage.schema.datatypes import StructType
 from .parameters import literal_of
 
-__all__ = ["Asked", "Edit"]
-
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 

@@ -20,8 +20,6 @@ from .places import place_of
 from .queries import found_in, views_of
 from .spark_request import Asked
 
-__all__ = ["create", "create_like", "is_created_here"]
-
 
 def is_created_here(asked: Asked, statement: Create) -> bool:
     """Whether a CREATE TABLE makes a table of sluice: by its provider, its name, or the session's default format."""

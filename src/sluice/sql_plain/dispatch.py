@@ -17,8 +17,6 @@ from .place import Place
 from .reports import Answer
 from .request import Request
 
-__all__ = ["ON_PLACES"]
-
 ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Optimize: maintenance.optimize,
     Compact: maintenance.compact,

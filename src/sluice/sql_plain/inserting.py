@@ -12,8 +12,6 @@ from ..storage.schema.sqltypes import type_sql
 from .naming import unknown_column
 from .request import Edit, Request
 
-__all__ = ["left_to_table", "names_for"]
-
 
 def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: StructType, fixed: Collection[str]) -> list[str]:
     """The table's columns that the columns `given` by the query fill, in the order of the query.

@@ -36,8 +36,6 @@ from .place import Place, opened
 from .reports import Answer
 from .request import Request
 
-__all__ = ["copy_into"]
-
 _PREFIX: Final = "sluice.copy:"
 _CSV_OPTIONS: Final = frozenset({"header", "sep", "delimiter", "quote", "escape", "nullvalue"})
 _COPY_OPTIONS: Final = frozenset({"force", "mergeschema"})

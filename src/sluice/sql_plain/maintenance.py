@@ -14,8 +14,6 @@ from .place import Place, catalog_of, opened, title
 from .reports import NOTHING, Answer
 from .request import Request
 
-__all__ = ["analyze", "attach", "clone", "compact", "convert", "detach", "optimize", "reorganise", "repair", "restore", "vacuum"]
-
 
 def optimize(asked: Request, statement: Optimize, place: Place) -> Answer:
     """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""

@@ -14,8 +14,6 @@ from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from .request import Edit, Request
 
-__all__ = ["at_one_moment", "edits_of", "parts_of", "unknown_column"]
-
 
 def edits_of(relation: Relation, view: str) -> list[Edit]:
     """The view's name in place of the table's; a table without an alias keeps its name as one."""

@@ -15,8 +15,6 @@ from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from .reports import Answer, optimized
 
-__all__ = ["Optimize", "optimize"]
-
 
 @dataclass(frozen=True, slots=True)
 class Optimize:

@@ -14,8 +14,6 @@ from .place import Place, opened
 from .reports import NOTHING, Answer
 from .request import Request
 
-__all__ = ["Partition", "equals", "partition_condition", "partition_of", "truncate"]
-
 Partition = tuple[tuple[str, Span | None], ...]
 
 

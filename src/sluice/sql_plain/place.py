@@ -15,8 +15,6 @@ from ..tables.client.address import TableAddress
 from ..tables.table import Table
 from .request import Request
 
-__all__ = ["Place", "catalog_of", "exists", "known_place", "near", "not_found", "opened", "title"]
-
 
 def _nothing() -> dict[str, str]:
     return {}

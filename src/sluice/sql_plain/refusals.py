@@ -10,8 +10,6 @@ from .place import Place
 from .reports import Answer
 from .request import Request
 
-__all__ = ["foreign", "of_alter"]
-
 _FOREIGN: Final[Mapping[str, str]] = {
     "REPAIR": "the log lists the partitions, so there is nothing to look for; FSCK REPAIR TABLE takes files out that the store lacks",
     "REFRESH": "each statement reads the latest version by itself: leave it out",

@@ -12,8 +12,6 @@ from ..storage.schema.datatypes import StructType
 from ..storage.schema.sqltypes import parse_sql_type
 from ..tables.table import Table
 
-__all__ = ["NOTHING", "Answer", "Counts", "affected", "detail", "history", "merged", "moment", "optimized", "restored"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

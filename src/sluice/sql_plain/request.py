@@ -14,8 +14,6 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..storage.schema.datatypes import StructType
 
-__all__ = ["Edit", "Request"]
-
 
 @dataclass(frozen=True, slots=True)
 class Edit:

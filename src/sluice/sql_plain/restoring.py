@@ -6,8 +6,6 @@ from ..tables.read.history import entries_of
 from ..tables.table import Table
 from .reports import Answer, restored
 
-__all__ = ["restore"]
-
 
 def restore(table: Table, *, version: int | None = None, timestamp: int | None = None, user_metadata: str | None = None) -> Answer:
     """Make the table what it was; nothing is committed, and the counts are 0, if it is that already."""

@@ -11,8 +11,6 @@ from .cursor import Cursor, Name, Span
 from .maintenance import Compact, compaction
 from .rows import partition_in
 
-__all__ = ["AddedColumn", "Alter", "ColumnAction", "alter"]
-
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:

@@ -8,8 +8,6 @@ from ..storage.dataclass import dataclass
 from .cursor import Cursor, Span
 from .tokens import WORD
 
-__all__ = ["Check", "Column", "clustering_in", "column_after_name", "columns_in", "definitions_in", "properties_in"]
-
 _AFTER_TYPE: Final = frozenset({"NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES"})
 _PLACED: Final = frozenset({"FIRST", "AFTER"})
 _AFTER_DEFAULT: Final = ((",",), ("COMMENT",), ("NOT", "NULL"), ("PRIMARY", "KEY"), ("CONSTRAINT",), ("CHECK", "("), ("GENERATED",))

@@ -8,8 +8,6 @@ from typing import Final, TypeAlias
 from ..storage.dataclass import dataclass
 from .cursor import Cursor, Span
 
-__all__ = ["READERS", "Atomic", "ExplainConflict", "Part", "Single", "Statement"]
-
 Single: TypeAlias = "Callable[[Cursor], object]"
 """Reads the one statement between a cursor's place and its end."""
 

@@ -8,8 +8,6 @@ from typing import Final
 from ..storage.dataclass import dataclass
 from .tokens import NAME, NUMBER, STRING, WORD, Token
 
-__all__ = ["CLOSING", "DEPTH_MAX", "OPENING", "Cursor", "Name", "Span", "Unreadable", "words_in"]
-
 OPENING: Final = frozenset("([{")
 CLOSING: Final = frozenset(")]}")
 # Deeper nesting is left to Spark's own parser.

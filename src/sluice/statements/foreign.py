@@ -9,8 +9,6 @@ from ..storage.dataclass import dataclass
 from .cursor import Cursor, Name
 from .relations import Relation, relations_in
 
-__all__ = ["READERS", "Foreign", "Statement"]
-
 
 @dataclass(frozen=True, slots=True)
 class Foreign:

@@ -9,8 +9,6 @@ from ..storage.dataclass import dataclass
 from .columns import properties_in
 from .cursor import Cursor, Name, Span
 
-__all__ = ["READERS", "Analyze", "Attach", "CopyInto", "Detach", "Reorganise", "Repair", "Statement"]
-
 
 @dataclass(frozen=True, slots=True)
 class CopyInto:

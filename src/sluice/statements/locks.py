@@ -8,8 +8,6 @@ from typing import Final, TypeAlias
 from ..storage.dataclass import dataclass
 from .cursor import Cursor, Name, Span
 
-__all__ = ["READERS", "Lock", "Locked", "ShowState", "Statement", "Unlock"]
-
 
 @dataclass(frozen=True, slots=True)
 class Locked:

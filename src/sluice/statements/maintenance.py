@@ -10,8 +10,6 @@ from .columns import Column, columns_in
 from .cursor import Cursor, Name, Span
 from .rows import partition_in
 
-__all__ = ["READERS", "Compact", "Convert", "Optimize", "Restore", "Statement", "Vacuum", "compaction", "when"]
-
 
 @dataclass(frozen=True, slots=True)
 class Optimize:

@@ -9,8 +9,6 @@ from ..storage.dataclass import dataclass
 from .columns import properties_in
 from .cursor import Cursor, Name
 
-__all__ = ["READERS", "Comment", "CreateNamespace", "DropNamespace", "ShowNamespaces", "Statement"]
-
 _WORDS: Final = ("NAMESPACE", "SCHEMA", "DATABASE")
 
 

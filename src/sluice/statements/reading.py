@@ -14,19 +14,6 @@ from .cursor import Cursor, Name, Span, Unreadable, words_in
 from .relations import Relation, definitions_before, relations_in
 from .tokens import Token, tokens_of
 
-__all__ = [
-    "COORDINATED_ONLY",
-    "ENGINE_ONLY",
-    "FIRST_WORDS",
-    "Malformed",
-    "Other",
-    "Parameter",
-    "Statement",
-    "parameters_in",
-    "pointed",
-    "read",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Other:

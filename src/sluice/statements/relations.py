@@ -14,8 +14,6 @@ from ..storage.dataclass import dataclass
 from .cursor import CLOSING, DEPTH_MAX, OPENING, Cursor, Name, Span, Unreadable, words_in
 from .tokens import NUMBER, STRING, WORD, Token
 
-__all__ = ["NO_ALIAS", "AsOf", "Between", "Changes", "Relation", "definitions_before", "relations_in"]
-
 # Words that follow a table and are not what it is called.
 NO_ALIAS: Final = words_in(
     """ANTI CLUSTER CROSS DISTRIBUTE EXCEPT FOR FULL GROUP HAVING INNER INSERT INTERSECT JOIN LATERAL LEFT LIMIT MINUS NATURAL OFFSET ON

@@ -10,8 +10,6 @@ from .cursor import Cursor, Name, Span
 from .relations import NO_ALIAS, Relation, relations_in
 from .tokens import WORD
 
-__all__ = ["READERS", "Assignment", "Delete", "Insert", "Merge", "MergeClause", "Statement", "Truncate", "Update", "partition_in"]
-
 _QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from .cursor import Span
 from .tokens import WORD, Token, tokens_of
 
-__all__ = ["is_complete", "statements_in"]
-
 
 def statements_in(text: str) -> tuple[Span, ...]:
     """The places of the statements, without their semicolons; those inside of BEGIN ... END belong to that statement.

@@ -13,8 +13,6 @@ from .maintenance import Compact, when
 from .relations import Relation, relations_in
 from .rows import partition_in
 
-__all__ = ["READERS", "Clone", "Create", "Describe", "Drop", "Like", "Show", "ShowTables", "Statement", "Undrop"]
-
 
 @dataclass(frozen=True, slots=True)
 class Create:

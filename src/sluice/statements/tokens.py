@@ -14,8 +14,6 @@ from sqlglot.errors import TokenError
 
 from ..storage.dataclass import dataclass
 
-__all__ = ["NAME", "NUMBER", "STRING", "SYMBOL", "WORD", "Token", "tokens_of"]
-
 WORD: Final = "word"
 NAME: Final = "name"
 STRING: Final = "string"

@@ -21,8 +21,6 @@ from ...tables.read.changes import CHANGE_COLUMNS, ChangesPart, changes_schema, 
 from ..options import ReadOptions
 from ..schemas import requested
 
-__all__ = ["ChangesPartition", "ChangesReader", "changes_for", "inserted_in", "part_of", "with_changes"]
-
 _CHANGE_COLUMNS: Final = to_arrow(StructType(CHANGE_COLUMNS))
 
 

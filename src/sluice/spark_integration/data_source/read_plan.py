@@ -16,8 +16,6 @@ from ...tables.read.table_snapshot import TableSnapshot
 from ..options import ReadOptions
 from ..stream_options import StreamReadOptions
 
-__all__ = ["access_for", "columns_of", "shown_for", "snapshot_for", "tracking_of"]
-
 
 def access_for(options: ReadOptions | StreamReadOptions) -> Access:
     """The table in the options, for reading only. Raises TableNotFound and the like."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...tables.read.table_snapshot import TableSnapshot
     from ..options import ReadOptions
 
-__all__ = ["FilesPartition", "SluiceReader"]
-
 # The columns of a snapshot's file table that tasks need.
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
 

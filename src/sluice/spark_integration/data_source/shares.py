@@ -8,8 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["balanced"]
-
 # Target size of a task, and the cost of opening a file, in bytes.
 _TASK_BYTES: Final = 64 * 1024 * 1024
 _OPENING_BYTES: Final = 2 * 1024 * 1024

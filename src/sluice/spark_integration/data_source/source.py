@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .stream_writer import SluiceStreamWriter
     from .writer import SluiceWriter
 
-__all__ = ["SluiceDataSource"]
-
 _CHECKPOINT: Final = "checkpointlocation"
 
 

@@ -25,8 +25,6 @@ from .read_plan import columns_of, shown_for, tracking_of
 from .shares import balanced
 from .stream_partitions import ChangedPartition, RowsPartition
 
-__all__ = ["StreamPlan"]
-
 
 class StreamPlan:
     """A query's access to its table; offsets are in the form in which Spark keeps them."""

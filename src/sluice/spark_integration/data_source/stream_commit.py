@@ -18,8 +18,6 @@ from ...tables.write.write_once import mark_of, marked, require_same_rows
 from ..options import WriteOptions
 from .write_commit import commit, open_table
 
-__all__ = ["commit_batch", "is_written", "opened"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ...storage.pruning.predicate import Predicate
     from ...tables.read.changes import ChangesPart
 
-__all__ = ["ChangedPartition", "RowsPartition"]
-
 
 class RowsPartition(InputPartition):
     """The files of one task, and what is needed to read them."""

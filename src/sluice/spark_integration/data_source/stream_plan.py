@@ -15,8 +15,6 @@ from ..options import WriteOptions
 from .write_commit import open_table
 from .write_plan import plan_for, require_filling
 
-__all__ = ["create_if_missing", "plan_batch"]
-
 
 def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: Callable[[], None] = lambda: None) -> None:
     """Create the table that the options describe, without rows, unless it is there or another client is faster.

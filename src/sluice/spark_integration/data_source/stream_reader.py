@@ -35,8 +35,6 @@ except ImportError as lacking:
         access="read",
     ) from lacking
 
-__all__ = ["SluiceStreamReader"]
-
 _log: Final = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from ...storage.dataclass import dataclass
 from ...tables.write.data_writing import WritePlan
 from ..options import WriteOptions
 
-__all__ = ["QUERY_ID", "BatchWritten", "SluiceStreamWriter"]
-
 QUERY_ID: Final = "sql.streaming.queryId"
 """Spark's local property with the id of the query that a thread, or a task, works for."""
 

@@ -16,8 +16,6 @@ from ...storage.errors import SluiceError, Unavailable
 from ...tables.client.access import Access
 from .write_turn import Asked
 
-__all__: list[str] = []
-
 _LOOK_S: Final = 1.0
 
 

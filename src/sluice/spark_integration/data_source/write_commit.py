@@ -13,8 +13,6 @@ from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
 from ..options import WriteOptions
 
-__all__ = ["abort", "commit", "open_table"]
-
 _log = logging.getLogger(__name__)
 
 # The results of transactions that this process began to commit; missing while unknown.

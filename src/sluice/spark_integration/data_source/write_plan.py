@@ -22,8 +22,6 @@ from ..schemas import for_new_table, from_spark
 from .write_commit import open_table
 from .write_turn import turn_after_loss
 
-__all__ = ["is_repeated", "plan_for", "require_filling"]
-
 
 def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> tuple[WritePlan, bool]:
     """The plan of a write, or of creating the table if it does not exist; and whether its application has written it before.

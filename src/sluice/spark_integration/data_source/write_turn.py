@@ -22,8 +22,6 @@ from ...tables.table import Table
 from ...tables.write.data_writing import work_of
 from ..options import WriteOptions
 
-__all__ = ["Asked", "Waited", "kept", "turn_after_loss"]
-
 _log = logging.getLogger(__name__)
 
 _KEEPER: Final = "sluice.spark_integration.data_source.turn_keeper"

@@ -21,8 +21,6 @@ from ...storage.dataclass import dataclass
 from ..options import WriteOptions
 from ..workers import forget_finders
 
-__all__ = ["FilesWritten", "SluiceWriter"]
-
 
 @dataclass(frozen=True)
 class FilesWritten(WriterCommitMessage):

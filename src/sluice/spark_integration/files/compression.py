@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 from ...storage.constants import COMPRESSION
 from ..options import codec_named
 
-__all__ = ["SETTING", "codec_of_session", "in_spark"]
-
 SETTING: Final = "spark.sql.parquet.compression.codec"
 
 

@@ -24,8 +24,6 @@ from ..active_session import use_session
 from ..jvm import analysed, jvm_of, named, of_plan, quoted
 from ..schemas import to_spark
 
-__all__ = ["default_value", "filled", "in_utc", "renewed"]
-
 _RULES: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",

@@ -19,8 +19,6 @@ from ...tables.write.data_writing import WritePlan
 from ..active_session import use_session
 from ..jvm import analysed, jvm_of, quoted
 
-__all__ = ["SETTING", "gathered", "gathering", "is_wanted", "why_not_gathered"]
-
 SETTING: Final = "spark.databricks.delta.optimizeWrite.enabled"
 _SHUFFLED_PER_STORED: Final = 4
 """Bytes of shuffled rows for a byte of a file, as in Delta Lake, whose bins of 512 MiB make files of 128 MB."""

@@ -34,8 +34,6 @@ from ..scan.folders import unescaped
 from ..schemas import from_spark, to_spark
 from .compression import in_spark
 
-__all__ = ["written_by_spark"]
-
 _COMMITTER: Final = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

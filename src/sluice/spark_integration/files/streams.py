@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from ...storage.actions import AddFile
 
-__all__ = ["Streams"]
-
 # Batches that wait for a writer; Spark limits the bytes of a batch.
 _WAITING: Final = 4
 

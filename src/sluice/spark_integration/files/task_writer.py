@@ -25,8 +25,6 @@ from ...tables.write.data_writing import WritePlan
 from ..data_source.writer import FilesWritten
 from ..workers import forget_finders
 
-__all__ = ["FilesSource", "attempt", "ids_of", "plan_of", "plan_options", "written_in_tasks"]
-
 _NAME: Final = "sluice_files"
 _STORAGE_PREFIX: Final = "s3."
 

@@ -18,8 +18,6 @@ from pyspark.util import PythonEvalType
 from ..jvm import quoted
 from ..workers import forget_finders
 
-__all__ = ["results_of_tasks"]
-
 _SCHEMA: Final = StructType().add("result", BinaryType())
 
 

@@ -22,8 +22,6 @@ from .optimised import SETTING, gathered, is_wanted, why_not_gathered
 from .spark_writer import written_by_spark
 from .task_writer import written_in_tasks
 
-__all__ = ["written_by_executors"]
-
 _log = logging.getLogger(__name__)
 
 

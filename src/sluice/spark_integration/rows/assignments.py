@@ -25,20 +25,6 @@ from ..jvm import items, jvm_of, quoted
 from ..schemas import to_spark
 from .conditions import as_column, resolved_types
 
-__all__ = [
-    "Assigned",
-    "Path",
-    "as_stored",
-    "assigned_in",
-    "by_path",
-    "defaults_in",
-    "has_struct",
-    "new_values",
-    "no_such_column",
-    "old_values",
-    "path_of",
-]
-
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
 

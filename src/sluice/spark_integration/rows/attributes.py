@@ -13,8 +13,6 @@ from pyspark.sql import Column, DataFrame
 
 from ..jvm import analysed, items, jvm_of
 
-__all__ = ["attributes_in", "numbered_as"]
-
 
 def attributes_in(
     frames: Sequence[DataFrame], expressions: Iterable[Column | str | None], source: DataFrame | None = None

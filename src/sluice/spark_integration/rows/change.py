@@ -32,8 +32,6 @@ from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, 
 from .session import session_for_changes
 from .writer import DELETE, Done, Hidden
 
-__all__ = ["delete_rows", "update_rows"]
-
 
 def delete_rows(
     part: Transaction,

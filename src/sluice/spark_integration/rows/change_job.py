@@ -36,8 +36,6 @@ from .attributes import numbered_as
 from .session import planned_once
 from .writer import DELETE, NOTHING, RENEW, REPLACE, Change, Done, Hidden, changed_by_tasks, changed_here
 
-__all__ = ["Located", "Work"]
-
 _log = logging.getLogger(__name__)
 
 _PREFIX: Final = "__sluice_"

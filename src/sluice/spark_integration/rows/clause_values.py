@@ -21,8 +21,6 @@ from .clauses import Clause
 from .conditions import expression_in
 from .source import Keys
 
-__all__ = ["SourceColumns", "assigned_by", "source_columns"]
-
 SourceColumns: TypeAlias = "Mapping[str, tuple[Column, SparkType]]"
 """The columns of the source and their types by name in lower case."""
 

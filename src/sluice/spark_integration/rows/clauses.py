@@ -10,8 +10,6 @@ from pyspark.sql import Column
 from ...storage.dataclass import dataclass
 from ...tables.write.merging import NOT_MATCHED, clause_name
 
-__all__ = ["Clause"]
-
 
 def _none() -> dict[str, Column | str]:
     return {}

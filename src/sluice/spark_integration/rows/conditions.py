@@ -22,20 +22,6 @@ from ...storage.schema.schema import StructType
 from ..jvm import analysed, class_in_jvm, items, patterns_of, quoted
 from ..schemas import to_spark
 
-__all__ = [
-    "Names",
-    "as_column",
-    "conjuncts",
-    "equal_keys",
-    "expression_in",
-    "names_of",
-    "predicate_of",
-    "predicate_text",
-    "resolved",
-    "resolved_types",
-    "used_by",
-]
-
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
 

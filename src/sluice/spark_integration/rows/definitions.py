@@ -18,8 +18,6 @@ from ..schemas import from_spark, to_spark
 from .assignments import as_stored
 from .conditions import resolved_types
 
-__all__ = ["check_by_spark", "defined_in"]
-
 
 def defined_in(spark: SparkSession, schema: SparkStruct) -> StructType:
     """The columns that a schema of Spark defines for a new table. Raises what `check_by_spark` does."""

@@ -15,8 +15,6 @@ from ..jvm import items, jvm_of, quoted
 from ..schemas import for_new_table, from_spark
 from .clauses import Clause
 
-__all__ = ["evolved"]
-
 
 def evolved(
     session: SparkSession, plan: WritePlan, source: DataFrame, clauses: Sequence[Clause], alias: str | None

@@ -24,8 +24,6 @@ from .conditions import as_column
 from .source import Held, Kept, Keys, beyond, held_by, near_keys
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
-__all__ = ["carry_out"]
-
 _SHOWN: Final = 3
 """The most rows with several matches that a refusal shows."""
 

@@ -36,8 +36,6 @@ from .matching import carry_out
 from .session import session_for_changes
 from .source import KeyValues, keep, key_values, of_session, require_no_later_version
 
-__all__ = ["merge_rows"]
-
 
 def merge_rows(
     part: Transaction,

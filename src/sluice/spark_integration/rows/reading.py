@@ -13,8 +13,6 @@ from ..scan.native import Layout, rows_of_files, why_not_native
 from ..scan.python_scan import rows_by_python
 from ..schemas import to_spark
 
-__all__ = ["rows_so_far"]
-
 
 def rows_so_far(part: Transaction, spark: SparkSession) -> DataFrame:
     """The rows as the operations so far left them: the files of the version read and the transaction's own, without deleted rows.

@@ -13,8 +13,6 @@ from ...storage.errors import UnsupportedFeature
 from ..active_session import use_session
 from ..errors import original
 
-__all__ = ["planned_once", "session_for_changes"]
-
 _RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPolicy": "ANSI"}
 
 

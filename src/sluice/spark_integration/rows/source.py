@@ -31,20 +31,6 @@ from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan,
 from ..scan.versions import is_of_files, versions_read
 from .session import planned_once
 
-__all__ = [
-    "Held",
-    "Kept",
-    "KeyValues",
-    "Keys",
-    "beyond",
-    "held_by",
-    "keep",
-    "key_values",
-    "near_keys",
-    "of_session",
-    "require_no_later_version",
-]
-
 _log = logging.getLogger(__name__)
 
 # A source that is certainly larger, and can be evaluated again, is not kept.

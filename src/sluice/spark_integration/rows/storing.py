@@ -15,8 +15,6 @@ from .assignments import as_stored, has_struct
 from .session import session_for_changes
 from .source import of_session
 
-__all__ = ["as_the_table_stores"]
-
 
 @contextmanager
 def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) -> Iterator[DataFrame]:

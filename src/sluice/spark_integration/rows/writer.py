@@ -26,8 +26,6 @@ from ..files.streams import Streams
 from ..files.task_writer import attempt
 from ..files.tasks import results_of_tasks
 
-__all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Change", "Done", "Hidden", "changed_by_tasks", "changed_here"]
-
 NOTHING: Final = 0
 """The row at a position matched a row of the source, and stays as it is."""
 REPLACE: Final = 1

@@ -22,8 +22,6 @@ from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.stores.objects import ObjectStore
 from ..jvm import quoted
 
-__all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "facts_of", "live_rows", "without_deleted"]
-
 BITMAPS_BYTES_MAX: Final = 128 * 1024 * 1024
 """Larger bitmaps are not broadcast; enough for a thousand million rows in files with vectors."""
 

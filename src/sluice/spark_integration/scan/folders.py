@@ -16,8 +16,6 @@ from ...storage.actions.uris import key_inside
 from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION
 from ...storage.schema.schema import PrimitiveType, StructType
 
-__all__ = ["spelled_paths", "unescaped"]
-
 _ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
 # SparkHadoopUtil.isGlobPath. Disabling patterns does not help: then each such path stands for all the others, too.
 _GLOB: Final = frozenset("{}[]*?\\")

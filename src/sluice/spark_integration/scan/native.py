@@ -32,8 +32,6 @@ from .deletions import bitmaps_of, facts_of, without_deleted
 from .folders import spelled_paths
 from .versions import options_of_scan
 
-__all__ = ["Layout", "column", "file_key", "hadoop_options", "rows_of_files", "why_not_native"]
-
 _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 # Dates are in the calendar of the files.
 _SCAN: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}

@@ -32,8 +32,6 @@ from ..data_source.shares import balanced
 from ..schemas import to_spark
 from .native import Layout, column
 
-__all__ = ["PlacesSource", "rows_by_python"]
-
 _NAME: Final = "sluice_places"
 _STORAGE_PREFIX: Final = "s3."
 _NEEDED: Final = ("path", "partition_values", "size", "base_row_id", "default_row_commit_version")

@@ -29,8 +29,6 @@ from ..schemas import to_spark
 from .deletions import deleted_rows
 from .native import Layout, column, rows_of_files, why_not_native
 
-__all__ = ["read", "read_snapshot"]
-
 _log = logging.getLogger(__name__)
 
 _IN_MEMORY: Final = "memory://"

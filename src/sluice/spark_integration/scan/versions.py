@@ -11,8 +11,6 @@ from ...storage.dataclass import dataclass
 from ...storage.stores.location import normalise
 from ..jvm import analysed, items
 
-__all__ = ["VersionRead", "is_of_files", "options_of_scan", "versions_read"]
-
 _LOCATION: Final = "sluice.location"
 _VERSION: Final = "sluice.version"
 _ASKED: Final = ("path", "versionAsOf", "timestampAsOf", "readChangeFeed")

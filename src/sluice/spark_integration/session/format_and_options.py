@@ -7,8 +7,6 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import to_str
 
-__all__ = ["Options", "RemembersFormat", "RemembersOptions", "default_format", "is_sluice"]
-
 _NAME: Final = "sluice"
 
 

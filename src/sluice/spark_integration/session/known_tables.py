@@ -15,8 +15,6 @@ from ..spark_errors import as_spark_users_know
 from .format_and_options import Options, RemembersFormat, default_format, is_sluice
 from .saving import open_at
 
-__all__ = ["ReadsTables", "already_there", "is_known", "location_of", "means_sluice", "path_in", "place_of_new"]
-
 _BY_PATH: Final = re.compile(r"(?P<format>delta|sluice)\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 
 

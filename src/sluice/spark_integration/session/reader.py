@@ -15,8 +15,6 @@ from ..schemas import requested
 from ..spark_errors import as_spark_users_know
 from .known_tables import ReadsTables
 
-__all__ = ["Reader"]
-
 
 class Reader(ReadsTables, DataFrameReader):
     """PySpark's reader, which also remembers the format and the options, and reads `format("sluice")` itself.

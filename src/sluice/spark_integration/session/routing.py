@@ -28,8 +28,6 @@ from .stream_writer import StreamWriter
 from .writer import Writer
 from .writer_v2 import WriterV2
 
-__all__ = ["ROUTING", "Builder", "Session", "is_routed", "send_statements", "unroute"]
-
 ROUTING: Final = "spark.sluice.routing"
 
 _lock: Final = threading.Lock()

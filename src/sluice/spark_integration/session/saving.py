@@ -24,8 +24,6 @@ from ..options import WriteOptions
 from ..rows.storing import as_the_table_stores
 from .format_and_options import Options
 
-__all__ = ["Write", "insert", "open_at", "save"]
-
 _log = logging.getLogger(__name__)
 
 # Spark's names of modes, and how this module calls them.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["run_stop_hooks", "when_stopped"]
-
 _hooks: Final[list[Callable[[], None]]] = []
 
 

@@ -12,8 +12,6 @@ from ..spark_errors import as_spark_users_know
 from ..stream_options import StreamReadOptions
 from .known_tables import ReadsTables
 
-__all__ = ["StreamReader"]
-
 
 class StreamReader(ReadsTables, DataStreamReader):
     """PySpark's reader of streams, which also remembers the format and the options; the data source reads."""

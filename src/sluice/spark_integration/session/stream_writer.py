@@ -20,8 +20,6 @@ from .format_and_options import Options, RemembersFormat
 from .known_tables import is_known, location_of, means_sluice, place_of_new
 from .saving import Write, save
 
-__all__ = ["StreamWriter"]
-
 _CHECKPOINT: Final = "checkpointLocation"
 
 

@@ -13,8 +13,6 @@ from .format_and_options import RemembersFormat
 from .known_tables import already_there, is_known, location_of, means_sluice, place_of_new
 from .saving import Write, insert, save
 
-__all__ = ["Writer"]
-
 
 class Writer(RemembersFormat, DataFrameWriter):
     """PySpark's writer, which also remembers the format and the options, and saves `format("sluice")` itself."""

@@ -17,8 +17,6 @@ from .format_and_options import Options, RemembersOptions
 from .known_tables import already_there, is_known, location_of, means_sluice, path_in, place_of_new
 from .saving import Write, open_at, save
 
-__all__ = ["WriterV2"]
-
 
 class WriterV2(RemembersOptions, DataFrameWriterV2):
     """PySpark's writer, which also remembers the format and the options, and writes tables of sluice itself.

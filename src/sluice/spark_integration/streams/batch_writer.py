@@ -15,8 +15,6 @@ from .batches import Batch, Run
 from .queries import Query, started
 from .requirements import checkpoint_of, require_batches
 
-__all__ = ["BatchWriter"]
-
 
 class BatchWriter(DataStreamWriter):
     """PySpark's `DataStreamWriter` with its target set: `outputMode`, `option`, `trigger`, `queryName`, and `start()`.

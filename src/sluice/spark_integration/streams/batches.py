@@ -21,8 +21,6 @@ from ...tables.write.write_once import mark_of, marked
 from ..data_source.stream_commit import is_written, opened
 from ..data_source.stream_writer import QUERY_ID
 
-__all__ = ["Batch", "Run"]
-
 _log = logging.getLogger(__name__)
 
 _OFFSETS: Final = "offsets"

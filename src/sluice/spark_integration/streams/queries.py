@@ -17,8 +17,6 @@ from ..errors import original
 from ..spark_errors import failed_query
 from .batches import Batch, Run
 
-__all__ = ["Query", "started"]
-
 _SAME_CHECKPOINT: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
 """Spark's errors for the second of two queries that write the same file of a checkpoint."""
 

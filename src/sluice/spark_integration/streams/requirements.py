@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 
 from ...storage.errors import InvalidRequest, TableNotFound
 
-__all__ = ["checkpoint_of", "gone_meanwhile", "no_update_mode", "require_batches", "require_nothing_written"]
-
 _CHECKPOINT: Final = "spark.sql.streaming.checkpointLocation"
 _REMEDY: Final = (
     "it was dropped, moved or renamed. Name the place where it is now, or give the query an empty checkpoint, with which it begins anew; "

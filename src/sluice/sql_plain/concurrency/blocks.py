@@ -22,8 +22,6 @@ from ..place import title
 from ..reports import Answer
 from ..request import Request
 
-__all__ = ["Changing", "Done", "Step", "changing", "rows_written", "run_block", "truncated"]
-
 Changing: TypeAlias = Insert | Update | Delete | Merge | Truncate
 """The statements that a block may have."""
 

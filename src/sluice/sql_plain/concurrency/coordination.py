@@ -15,8 +15,6 @@ from ..place import catalog_of, title
 from ..reports import Answer, moment
 from ..request import Request
 
-__all__ = ["show_state"]
-
 _LOCKS: Final = (
     "table string, lease string, state string, waits_for string, mode string, condition string, name string, application string, "
     "host string, pid bigint, since timestamp, token bigint"

@@ -25,19 +25,6 @@ from ..place import title
 from ..reports import Answer
 from ..request import Request
 
-__all__ = [
-    "ANY",
-    "ROWS_MAX",
-    "Foreseeable",
-    "Known",
-    "changing_rows",
-    "explain_conflict",
-    "inserting",
-    "merging",
-    "without_rows",
-    "written_out",
-]
-
 ANY: Final = ""
 """The condition of any row."""
 ROWS_MAX: Final = 64

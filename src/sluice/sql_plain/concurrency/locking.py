@@ -20,8 +20,6 @@ from ..place import title
 from ..reports import Answer
 from ..request import Request
 
-__all__ = ["Locks", "lock", "unlock"]
-
 _COLUMNS: Final = "table string, mode string, condition string, token bigint"
 
 Opened: TypeAlias = "Callable[[Name], Table]"

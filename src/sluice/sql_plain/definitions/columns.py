@@ -13,8 +13,6 @@ from ...storage.schema.datatypes import StructField, StructType
 from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
 from ..request import Request
 
-__all__ = ["field_of", "struct_of"]
-
 _FEATURES: Final = {"IDENTITY": "identityColumns"}
 _VARCHAR: Final = re.compile(r"\s*varchar\s*\(\s*([1-9][0-9]{0,8})\s*\)\s*", re.IGNORECASE)
 _LIMITED: Final = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)

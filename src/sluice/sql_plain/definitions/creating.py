@@ -12,8 +12,6 @@ from ...tables.manage.creation import create
 from ...tables.table import Table
 from ..place import Place, exists, opened
 
-__all__ = ["Definition", "made", "named"]
-
 
 @dataclass(frozen=True, slots=True)
 class Definition:

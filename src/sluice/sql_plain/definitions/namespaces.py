@@ -14,8 +14,6 @@ from ..reports import NOTHING, Answer
 from ..request import Request
 from .showing import matches
 
-__all__ = ["comment_on_column", "comment_on_namespace", "comment_on_table", "create", "drop", "is_known", "show", "split_column"]
-
 
 def is_known(asked: Request, name: Name) -> bool:
     """Whether the coordinator keeps a namespace of this name."""

@@ -19,8 +19,6 @@ from ..place import Place, catalog_of, opened, title
 from ..reports import Answer, detail, history
 from ..request import Request
 
-__all__ = ["can_be_given", "describe", "matches", "show", "tables_of"]
-
 _CONSTRAINT = "delta.constraints."
 
 

@@ -25,8 +25,6 @@ from .columns import field_of, struct_of
 from .creating import Definition, made, named
 from .showing import can_be_given
 
-__all__ = ["alter", "create", "create_like", "definition_of", "drop", "undrop"]
-
 _CONSTRAINT = "delta.constraints."
 _KEY = "sluice.primaryKey"
 
