@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.read_scope import ReadScope

@@ -12,9 +12,7 @@ from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
-from sluice.coordinator.rules.joint_tables import Joint, JointTable
+from sluice.coordinator.rules.intent import Footprint, Intent, Joint, JointTable
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create

@@ -26,8 +26,7 @@ from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head, digest
 from sluice.coordinator.publication.pruning import spare
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Delete

@@ -14,8 +14,7 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, Place
 from sluice.coordinator.nodes.presence import Presence
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import ClientName
+from sluice.coordinator.rules.intent import ClientName, Footprint
 from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Txn

@@ -13,8 +13,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import ClientName, Intent
+from sluice.coordinator.rules.intent import ClientName, Footprint, Intent
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.errors import Unavailable

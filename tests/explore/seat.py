@@ -16,8 +16,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sluice.coordinator.errors import SessionLost
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.service.requests import check_ops, check_path
-from sluice.coordinator.service.store import ANY_VERSION, ApplyRefused, Create, Delete, Node, NodeExists, Op, ReplyLost, Write
+from sluice.coordinator.service.store import (
+    ANY_VERSION,
+    ApplyRefused,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    Op,
+    ReplyLost,
+    Write,
+    check_ops,
+    check_path,
+)
 from sluice.storage.stores.objects import ObjectInfo, check_folder, check_key
 
 from .requests import Barrier, Change, Close, Look, ObjectCall, Request, Wait

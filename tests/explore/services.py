@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sluice.coordinator.errors import SessionLost
 from sluice.coordinator.service import tree as twin
-from sluice.coordinator.service.requests import parent_of
-from sluice.coordinator.service.store import ApplyRefused, Op, ReplyLost
+from sluice.coordinator.service.store import ApplyRefused, Op, ReplyLost, parent_of
 from sluice.coordinator.service.tree import Tree
 from sluice.storage.errors import ObjectNotFound, StorageUnavailable
 

@@ -18,7 +18,7 @@ from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.lease_records import Place
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.service.clock import Deadline
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.storage.stores.memory import MemoryStore

@@ -19,7 +19,7 @@ from sluice.coordinator.errors import (
     ProtocolChangedException,
 )
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create

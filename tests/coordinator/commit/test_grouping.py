@@ -10,8 +10,7 @@ from pyarrow.lib import ArrowNotImplementedError
 from sluice.coordinator.commit.decision import Decision, Queued, groupable, resolve, window_start
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.rules.winner import Member, Winner
 from sluice.storage.actions import Metadata
 from sluice.storage.errors import AccessDenied, CorruptLogFile, InvalidRequest, NoSuchBucket, StorageUnavailable

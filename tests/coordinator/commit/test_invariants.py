@@ -17,7 +17,7 @@ from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Head, Rendering, VersionPlan
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.winner import Member
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault

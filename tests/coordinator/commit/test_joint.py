@@ -20,8 +20,7 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
 )
 from sluice.coordinator.nodes.records import digest
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create, Write

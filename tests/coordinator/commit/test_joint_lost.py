@@ -10,8 +10,7 @@ import pytest
 
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.records import BatchRecord, digest
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Create, Write

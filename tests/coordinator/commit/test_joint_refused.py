@@ -21,8 +21,7 @@ from sluice.coordinator.errors import (
     Refused,
 )
 from sluice.coordinator.fields import MalformedRecord, decoded
-from sluice.coordinator.rules.intent import Intent
-from sluice.coordinator.rules.joint_tables import TABLES_MAX, Joint, JointTable
+from sluice.coordinator.rules.intent import TABLES_MAX, Intent, Joint, JointTable
 from sluice.coordinator.rules.winner import Member
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create, Write

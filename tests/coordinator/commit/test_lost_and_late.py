@@ -17,7 +17,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head
 from sluice.coordinator.nodes.layout import TableTree, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Head, Published, digest
-from sluice.coordinator.rules.joint_tables import Joint, JointTable
+from sluice.coordinator.rules.intent import Joint, JointTable
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import connect, release
 from sluice.coordinator.service.memory import Call, Fault, MemorySession

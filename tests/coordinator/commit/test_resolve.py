@@ -14,8 +14,7 @@ from sluice.coordinator.commit.decision import Decision, Queued, resolve, window
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head, Rendering
 from sluice.coordinator.publication.rendering import render
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.rules.winner import Member, Winner, winner_of
 from sluice.storage.actions import decode_commit
 from tests.coordinator.world import add, app_intent, append_intent, intent_of, no_vectors, remove

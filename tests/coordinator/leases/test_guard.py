@@ -16,8 +16,7 @@ from sluice.coordinator.leases.lease import Lease, acquire
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, Grants, LeaseName, Place
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Delete, Write
 from tests.coordinator.joint_world import JointWorld

@@ -396,8 +396,8 @@ def test_losing_the_reply_of_every_call_in_turn(fault: Fault) -> None:
         except LeaseLost:
             lost = True
         assert not lost or fault.expires, "only a session that is over loses a lease"
-        reached = not world.coordination._script._lines
-        world.coordination._script._lines.clear()
+        reached = not world.coordination._script
+        world.coordination._script.clear()
         until(lambda: not requests(world), f"nothing is left behind by call {nth}")  # noqa: B023 - called at once
         assert run(world, client) > 0
         take(other, wait_s=0).release()

@@ -13,8 +13,7 @@ from sluice.coordinator.commit.decision import Decision, Queued, resolve
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head, Rendering
 from sluice.coordinator.publication.rendering import render
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.rules.winner import Member
 from sluice.storage.actions import AddFile, DomainMetadata, RemoveFile, decode_commit
 from sluice.storage.actions.row_tracking import ROW_TRACKING_DOMAIN

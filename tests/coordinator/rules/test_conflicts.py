@@ -10,7 +10,7 @@ import pytest
 
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.rules.conflicts import RULES, Encounter, Finding, check, effective_level, refusal
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel, table_isolation
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.refusal import refusal_error

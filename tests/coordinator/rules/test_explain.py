@@ -16,8 +16,7 @@ from click.testing import CliRunner, Result
 from sluice.cli import main
 from sluice.coordinator.rules.explain import cases
 from sluice.coordinator.rules.explain.cases import read_case
-from sluice.coordinator.rules.explain.decision import Explanation, explain
-from sluice.coordinator.rules.explain.lineage import with_lineage
+from sluice.coordinator.rules.explain.decision import Explanation, explain, with_lineage
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.actions.lineage import Moved, moved_rows, with_moves

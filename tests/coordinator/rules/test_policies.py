@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sluice.coordinator.rules.conflicts import Encounter, check
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind, class_of
 from sluice.coordinator.rules.policies import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.rebase import Attempt, meet_all
 from sluice.coordinator.rules.row_changes import merge

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.rebase import Attempt, meet_all

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.coordinator.rules import window
+from sluice.coordinator.rules import winner as winners_module
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Attempt, meet, meet_all
-from sluice.coordinator.rules.window import windows
-from sluice.coordinator.rules.winner import Winner
+from sluice.coordinator.rules.winner import Winner, windows
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows
 from sluice.storage.pruning.files import AddedFiles
@@ -77,7 +76,7 @@ def test_met_together_or_one_by_one_the_verdict_is_the_same(
 ) -> None:
     winners = [replace(each, version=version) for version, each in enumerate(drawn)]
     mine = replace(attempt(footprint(predicates, locks, policy=policy.value), level), strict=strict)
-    with patch.object(window, "_WINNERS_MAX", size):
+    with patch.object(winners_module, "_WINNERS_MAX", size):
         assert meet_all(mine, winners, no_vectors) == one_by_one(mine, winners)
 
 
@@ -117,7 +116,7 @@ def test_blind_appends_are_not_looked_at_where_they_do_not_count() -> None:
 
 
 def test_a_window_is_bounded() -> None:
-    with patch.object(window, "_WINNERS_MAX", 2):
+    with patch.object(winners_module, "_WINNERS_MAX", 2):
         assert [[each.version for each in some.winners] for some in windows(rows_of(version, 0) for version in range(5))] == [
             [0, 1],
             [2, 3],

@@ -19,8 +19,7 @@ from sluice.coordinator.errors import NotCommitted
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, TableTree, VerdictName
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import close_all, connect
 from sluice.storage.actions import (

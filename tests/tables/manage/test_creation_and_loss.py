@@ -19,8 +19,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.footprint import Footprint
-from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete, Op

@@ -18,8 +18,8 @@ from sluice.cli import main
 from sluice.coordinator.facade import registry
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes import removal as nodes
-from sluice.coordinator.nodes.deletion_claim import Deletion
 from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.removal import Deletion
 from sluice.coordinator.service.memory import Fault
 from sluice.coordinator.service.store import CoordinationStore
 from sluice.storage.log.paths import commit_path

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.coordinator.admission.change import Change, Reads
 from sluice.coordinator.admission.change_footprint import bounded, footprint_of
-from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows

@@ -19,7 +19,7 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema, schema_to_json
 from ..leases.scopes import PartitionScope
-from ..rules.footprint import Footprint
+from ..rules.intent import Footprint
 from ..rules.isolation import ConflictPolicy, table_policy
 from ..rules.operation_kinds import Kind
 from ..rules.policies import partition_key

@@ -22,13 +22,12 @@ from ..commit.outcomes import Commit
 from ..errors import ConcurrentModification, TransactionExpired
 from ..nodes.records import Head
 from ..rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
-from ..rules.footprint import Footprint
+from ..rules.intent import Footprint
 from ..rules.isolation import stricter, table_isolation
 from ..rules.read_scope import ReadScope
 from ..rules.rebase import Attempt, meet
 from ..rules.refusal import refusal_error
-from ..rules.window import windows
-from ..rules.winner import Winner
+from ..rules.winner import Winner, windows
 from .change import Change, Reads
 from .change_footprint import applications_of, footprint_of
 from .table_client import TableClient

@@ -24,8 +24,7 @@ from ..leases.guard import LeaseView
 from ..nodes.context import TableState
 from ..nodes.layout import SlotName
 from ..nodes.records import NO_SLOT, Head, Verdict, read_intent
-from ..rules.intent import Intent
-from ..rules.joint_tables import Joint, JointTable
+from ..rules.intent import Intent, Joint, JointTable
 from ..rules.refusal import Refusal
 from ..rules.winner import Member
 from ..service.store import Check, Node

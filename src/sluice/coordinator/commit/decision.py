@@ -21,10 +21,9 @@ from ..limits import Limits
 from ..nodes.records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
 from ..publication.rendering import RowCountMissing, render, rows_to_number
 from ..rules.conflicts import Finding, refusal, version_taken
-from ..rules.intent import Intent
+from ..rules.intent import Intent, Joint
 from ..rules.intent_checks import brief
 from ..rules.isolation import ConflictPolicy
-from ..rules.joint_tables import Joint
 from ..rules.rebase import Attempt, meet_all
 from ..rules.refusal import UNJUDGEABLE, Refusal
 from ..rules.row_changes import VectorLookup

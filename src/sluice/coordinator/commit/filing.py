@@ -13,8 +13,7 @@ from ..formats import INTENT_FORMAT
 from ..nodes.context import TableContext
 from ..nodes.records import Head
 from ..publication.failure_points import point
-from ..rules.intent import Intent
-from ..rules.joint_tables import Joint, JointTable
+from ..rules.intent import Intent, Joint, JointTable
 from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
 from .claims import Claim, claim_of, find_slot

@@ -24,8 +24,7 @@ from ..nodes.creation import make_tree, only_begun, remove_new_tree
 from ..nodes.layout import RECOVERING
 from ..nodes.records import Head, Rendering, VersionPlan, digest
 from ..publication.rendering import render
-from ..rules.footprint import Footprint
-from ..rules.intent import Intent
+from ..rules.intent import Footprint, Intent
 from ..rules.winner import Member
 from ..service.address import Address
 from ..service.clock import Clock

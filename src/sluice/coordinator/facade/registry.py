@@ -11,13 +11,12 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
 from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
-from ..nodes import creation, deletion_claim, removal
+from ..nodes import creation, removal
 from ..nodes.context import TableContext
 from ..nodes.coordinator_id import require_own, stamp
 from ..nodes.creation import check_tree, reopen_tree
-from ..nodes.deletion_claim import Deletion, require_no_deleter
 from ..nodes.records import Head
-from ..nodes.removal import Tombstone
+from ..nodes.removal import Deletion, Tombstone, require_no_deleter
 from ..publication.log_checks import refuse_old_data
 from .table import CoordinatedTable, of_table
 
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 bury_tree = of_table(removal.bury_tree)
-deletion = of_table(deletion_claim.deletion)
+deletion = of_table(removal.deletion)
 make_tree = of_table(creation.make_tree)
 only_begun = of_table(creation.only_begun)
 read_tombstone = of_table(removal.read_tombstone)

@@ -18,8 +18,7 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
-from ..service.requests import make_node
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op, make_node
 from ..times import text_of
 from .scopes import reads_in, scopes_meet, writes_in
 

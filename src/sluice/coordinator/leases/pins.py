@@ -25,8 +25,7 @@ from ...storage.log.timetravel import iso_time
 from ..fields import MalformedRecord, load, typed
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
-from ..service.requests import make_node
-from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost
+from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node
 from .granting import LeaseHome, let_go
 from .guard import make_child
 

@@ -29,7 +29,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..nodes.lease_records import PASSING, SHARED, LeaseNode, Place
-from ..rules.footprint import Footprint
+from ..rules.intent import Footprint
 from ..rules.read_scope import condition, schema_of
 
 __all__ = ["PartitionScope", "clash", "overlap", "reads_in", "scopes_meet", "writes_in"]

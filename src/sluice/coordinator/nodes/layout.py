@@ -23,7 +23,7 @@
     /open/<plan>                  a planned write that is not committed yet
     /recovering/<key>             ephemeral: the client that rebuilds a table's nodes
     /dropped/<key>                tombstone of a table that was dropped or forgotten (removal.py)
-        deleter, left             the client that deletes its data: ephemeral, and persistent until done (deletion_claim.py)
+        deleter, left             the client that deletes its data: ephemeral, and persistent until done (removal.py)
     /identity                     the coordinator's id, which its tables name in their properties (coordinator_id.py)
     /tables/<key>/name            the node of the table's name, if it has one (catalog_records.py)
     /catalog                      data: the root of managed tables

@@ -16,8 +16,7 @@ import orjson
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
-from ..service.requests import make_node
-from ..service.store import CoordinationStore, Node, NoNode
+from ..service.store import CoordinationStore, Node, NoNode, make_node
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN

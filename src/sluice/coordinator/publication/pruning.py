@@ -19,8 +19,7 @@ from ...storage.errors import SluiceError
 from ..nodes.context import TableContext
 from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, Published
-from ..service.requests import request_bytes
-from ..service.store import Create, Delete, Op, Write
+from ..service.store import Create, Delete, Op, Write, request_bytes
 
 __all__ = ["FORGET_EVERY", "all_put_away", "find_put_away", "fitting", "forget", "put_away", "spare"]
 

@@ -25,14 +25,13 @@ from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of
-from .footprint import Footprint
+from .intent import Footprint
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
 from .policies import conflicting_class
 from .read_scope import ReadScope
 from .refusal import Refusal
-from .window import Window
-from .winner import Winner
+from .winner import Window, Winner
 
 __all__ = [
     "APPENDED",

@@ -1,18 +1,137 @@
-"""The intent: everything that any client needs to decide and publish a transaction without its owner."""
+"""The intent: everything that any client needs to decide and publish a transaction without its owner.
+
+Its footprint says what it read and writes, as far as conflicts are concerned. The intents of a transaction over several
+tables name all of them: one multi makes their slots, so the slots of two such transactions have the same order in all tables
+they share, and a client that meets one slot can find the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...storage.stores.location import SCHEMES, normalise
+from ...storage.stores.objects import check_key
+from ..fields import MalformedRecord
 from ..formats import INTENT_FORMAT, Record
-from .footprint import Footprint
-from .isolation import IsolationLevel
-from .joint_tables import Joint
+from .isolation import ConflictPolicy, IsolationLevel
+from .operation_kinds import Kind
 
-__all__ = ["ClientName", "Intent"]
+__all__ = ["OWN_PARTITIONS", "TABLES_MAX", "ClientName", "Footprint", "Intent", "Joint", "JointTable"]
+
+OWN_PARTITIONS: Final = "*"
+"""The scope of a dynamic overwrite: all partitions in which it adds files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a transaction read and writes, as far as conflicts are concerned.
+
+    `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
+    table's partition columns with their types, `column_types` the data columns named by the conditions, with their types as
+    in Delta's schema JSON. `read_files` are the log paths of the files it read as a whole (None: too many to list, so every
+    removal counts as read), `read_rows` the rows it read of further files, as `vectors.to_text` writes them. `locks` are
+    those predicates that are compared as under Serializable at every level. `whole_table` says whether it depends on the
+    complete table, `read_apps` are the application ids whose `txn` it read. `kind` is the sort of operation, `policy` the
+    table's conflict policy, `row_level` whether deletion vectors may be merged and carried over, `partitions` those it
+    touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
+    replaces: "" the table, a condition, OWN_PARTITIONS, None if it does not matter. `removes`, `app_versions`, `domains`,
+    `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is Delta's term for a commit that reads
+    nothing, here or in other tables, and only adds files; `keeps_row_ids` is false if rows were copied to new files.
+    """
+
+    predicates: tuple[str, ...] = ()
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    read_files: tuple[str, ...] | None = ()
+    read_rows: Mapping[str, str] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
+    whole_table: bool = False
+    read_apps: tuple[str, ...] = ()
+    removes: tuple[str, ...] | None = ()
+    app_versions: Mapping[str, int] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()
+    metadata: bool = False
+    protocol: bool = False
+    data_change: bool = True
+    blind_append: bool = False
+    column_types: Mapping[str, str] = field(default_factory=dict)
+    kind: Annotated[str, tuple(kind.value for kind in Kind)] = Kind.OTHER.value
+    policy: Annotated[str, tuple(policy.value for policy in ConflictPolicy)] = ConflictPolicy.DELTA.value
+    row_level: bool = False
+    partitions: tuple[str, ...] | None = None
+    scope: str | None = None
+    keeps_row_ids: bool = True
+
+    @property
+    def plain_append(self) -> bool:
+        """Whether it only appends, so that commits of others hardly matter to it."""
+        return self.blind_append and not (self.metadata or self.protocol or self.domains)
+
+    @property
+    def reads_nothing_here(self) -> bool:
+        """Whether files that others add cannot matter to it: a blind append, or an append whose transaction read other tables only."""
+        here = self.predicates or self.read_files != () or self.read_rows or self.whole_table
+        return self.blind_append or (self.kind == Kind.APPEND.value and not here)
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether changes of one file are compared row by row. Databricks does so only in tables without partitions."""
+        return self.row_level and not (self.policy == ConflictPolicy.DATABRICKS.value and self.partition_types)
+
+    @property
+    def by_partitions(self) -> bool:
+        """Whether files added by others count by partition, whatever their statistics say: Databricks' rule where rows are not compared."""
+        return self.policy == ConflictPolicy.DATABRICKS.value and not self.compares_rows
+
+
+TABLES_MAX: Final = 64
+"""Tables of one transaction: their intents, and later their verdicts, have to fit into one request."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JointTable:
+    """One table: its normalised location, and the generation in which its slot was made."""
+
+    location: str
+    generation: int
+
+    def __post_init__(self) -> None:
+        """Raises MalformedRecord for what is no place of a table."""
+        if not _is_place(self.location) or self.generation < 0:
+            what = f"{self.location!r}, generation {self.generation}"
+            raise MalformedRecord(f"intent.joint names {what}, which is not a place of a table", kind="intent")
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """The tables of a transaction over several, ordered by location; at least two, each once."""
+
+    tables: tuple[JointTable, ...]
+
+    def __post_init__(self) -> None:
+        """Raises MalformedRecord for a list that no correct client makes."""
+        locations = list(self.locations)
+        if locations != sorted(set(locations)) or not 2 <= len(locations) <= TABLES_MAX:
+            raise MalformedRecord(f"intent.joint.tables names {locations}: 2 to {TABLES_MAX} tables in order, each once", kind="intent")
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The tables' locations, in order."""
+        return tuple(each.location for each in self.tables)
+
+
+def _is_place(location: str) -> bool:
+    """Whether it may be a table's location, decided without I/O: a path of this machine may be a link elsewhere."""
+    scheme, separator, rest = location.partition("://")
+    if not separator or scheme not in SCHEMES or not location.isprintable():
+        return False
+    try:
+        return rest.startswith("/") and bool(check_key(rest[1:])) if scheme == "file" else normalise(location) == location
+    except InvalidRequest:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import check_key
 from ..fields import MalformedRecord
-from .footprint import Footprint
-from .intent import Intent
+from .intent import Footprint, Intent
 from .operation_kinds import Kind
 from .policies import partition_key
 from .refusal import Refusal

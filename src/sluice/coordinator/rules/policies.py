@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from ...storage.actions import AddFile, RemoveFile
-from .footprint import Footprint
+from .intent import Footprint
 from .isolation import ConflictPolicy
 from .operation_kinds import Kind
 from .winner import Winner

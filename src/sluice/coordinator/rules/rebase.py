@@ -21,15 +21,13 @@ from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
-from .footprint import OWN_PARTITIONS, Footprint
-from .intent import Intent
+from .intent import OWN_PARTITIONS, Footprint, Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
 from .policies import partition_key
 from .read_scope import ReadScope
 from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
-from .window import Window, windows
-from .winner import Member, Winner
+from .winner import Member, Window, Winner, windows
 
 __all__ = ["Attempt", "meet", "meet_all"]
 

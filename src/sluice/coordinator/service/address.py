@@ -32,7 +32,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, UnknownScheme
-from .requests import check_path
+from .store import check_path
 
 __all__ = ["Address"]
 

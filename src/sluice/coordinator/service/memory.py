@@ -32,17 +32,70 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from threading import Lock, RLock
 from typing import ClassVar, TypeVar
 
+from ...storage.dataclass import dataclass
 from ..errors import CoordinatorUnavailable, SessionLost
-from .memory_faults import Call, Fault, Hook, Script
-from .requests import check_ops, check_path
-from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, Op, ReplyLost, Write
+from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, Op, ReplyLost, Write, check_ops, check_path
 from .tree import Change, Tree
 
 __all__ = ["Call", "Fault", "Hook", "MemoryCoordination", "MemorySession", "Watch"]
+
+
+class Fault(Enum):
+    """What happens to one call; the module documents the fault model."""
+
+    REQUEST_LOST = "the request is lost"
+    REPLY_LOST = "the reply is lost"
+    EXPIRED_BEFORE = "the session expires before the request"
+    EXPIRED_AFTER = "the session expires after the request took effect"
+
+    @property
+    def takes_effect(self) -> bool:
+        """Whether the call's change is made."""
+        return self in (Fault.REPLY_LOST, Fault.EXPIRED_AFTER)
+
+    @property
+    def expires(self) -> bool:
+        """Whether the session ends."""
+        return self in (Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a verb, as hooks see it. `number` counts the calls of all sessions from 1; `ops` are its changes."""
+
+    number: int
+    session_id: int
+    verb: str
+    path: str
+    ops: tuple[Op, ...] = ()
+
+
+Hook = Callable[[Call], "Fault | None"]
+
+
+@dataclass(slots=True)
+class _Scripted:
+    """A fault that happens once, to the call that matches after `skip` matching ones; None matches everything."""
+
+    fault: Fault
+    verb: str | None
+    path: str | None
+    session_id: int | None
+    skip: int
+
+    def matches(self, call: Call) -> bool:
+        paths = (call.path, *(op.path for op in call.ops))
+        return (
+            self.verb in (None, call.verb)
+            and self.session_id in (None, call.session_id)
+            and (self.path is None or any(self.path in path for path in paths))
+        )
+
 
 Watch = Callable[[], None]
 _T = TypeVar("_T")
@@ -65,7 +118,7 @@ class MemoryCoordination:
         self.after: Callable[[Call], None] | None = None
         self.split: Callable[[int], int] | None = None
         self.calls: Counter[str] = Counter()
-        self._script = Script()
+        self._script: list[_Scripted] = []
         self._sessions: dict[int, MemorySession] = {}
         self._last_session = 0
         self._last_call = 0
@@ -92,7 +145,7 @@ class MemoryCoordination:
     ) -> None:
         """Make `fault` happen once, to the call that matches after `skip` matching ones; `path` is part of a path."""
         with self.lock:
-            self._script.add(fault, verb=verb, path=path, session_id=session.session_id if session else None, skip=skip)
+            self._script.append(_Scripted(fault, verb, path, session.session_id if session else None, skip))
 
     # -- used by the sessions ---------------------------------------------------------------------------------------
 
@@ -102,9 +155,20 @@ class MemoryCoordination:
             self.calls[verb] += 1
             self._last_call += 1
             call = Call(self._last_call, session_id, verb, path, tuple(ops))
-            scripted = self._script.take(call)
+            scripted = self._scripted(call)
         asked = self.before(call) if self.before else None
         return call, asked or scripted
+
+    def _scripted(self, call: Call) -> Fault | None:
+        """Remove and return the injected fault that this call meets."""
+        for each in self._script:
+            if not each.matches(call):
+                continue
+            if each.skip == 0:
+                self._script.remove(each)
+                return each.fault
+            each.skip -= 1
+        return None
 
     def finish(self, call: Call) -> None:
         """Deliver the watches that the call triggered."""

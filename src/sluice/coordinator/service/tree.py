@@ -20,7 +20,6 @@ from dataclasses import field, replace
 from zlib import crc32
 
 from ...storage.dataclass import dataclass
-from .requests import parent_of
 from .store import (
     ANY_VERSION,
     ApplyRefused,
@@ -36,6 +35,7 @@ from .store import (
     ParentIsEphemeral,
     StoreError,
     Write,
+    parent_of,
 )
 
 __all__ = ["Change", "Tree"]

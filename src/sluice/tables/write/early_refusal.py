@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...coordinator.facade.values import Change, Reads
-from ...coordinator.rules.footprint import OWN_PARTITIONS
+from ...coordinator.rules.intent import OWN_PARTITIONS
 from ...coordinator.rules.isolation import stricter, table_isolation
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile, Txn

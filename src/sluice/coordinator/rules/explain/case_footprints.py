@@ -17,7 +17,7 @@ from ....storage.jsontext import dumps, loads
 from ....storage.log.replay import ReplayState
 from ....storage.pruning.predicate import Predicate
 from ....storage.schema.schema import StructField, StructType, schema_to_json, to_arrow
-from ..footprint import Footprint
+from ..intent import Footprint
 from ..isolation import ISOLATION_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
 from ..operation_kinds import Kind, class_of
 from ..policies import partition_key

@@ -1,33 +1,38 @@
 """What would happen to a transaction: a case decided offline, by the rules and the engine that decide commits.
 
 Only the case itself is known. Deletion vectors in the log are read; the rows of vectors in files are unknown, so two changes
-of such a file count as changes of the same row.
+of such a file count as changes of the same row. A compaction of sluice keeps the order of rows and records where they went;
+cases written by hand do not. So a compaction in a case is treated as one of sluice's, unless it says that it orders rows anew
+(z-order).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....storage.actions import Action, AddFile, DeletionVector, RemoveFile
+from ....storage.actions import Action, AddFile, CommitInfo, DeletionVector, RemoveFile
 from ....storage.actions.features import reader_features, writer_features
+from ....storage.actions.lineage import Moved, moved_rows, with_moves
+from ....storage.actions.wide_statistics import record_count
 from ....storage.data.vectors import Rows, read_vector
 from ....storage.dataclass import dataclass
 from ....storage.errors import MissingObject
 from ....storage.stores.memory import MemoryStore
 from ..conflicts import Finding, effective_level, refusal
-from ..footprint import Footprint
+from ..intent import Footprint
 from ..isolation import IsolationLevel
 from ..rebase import Attempt, meet
 from ..refusal import Refusal
 from ..winner import Winner, winner_of
 from .case_footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
 from .cases import Case
-from .lineage import is_z_order, with_lineage
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "with_lineage"]
 
+# The assumed number of rows of a file that does not say it.
+_ROWS: Final = 1 << 20
 # Delta Lake 4 implements these; its verdict about a table that needs anything else is that the client is too old.
 _DELTA_FEATURES: Final = frozenset(
     {
@@ -142,7 +147,7 @@ def _traced(
     """A commit's actions, completed with what a compaction of sluice would have recorded; with a remark if that matters for
     `touched` files.
     """
-    if not table.row_level or is_z_order(operation, actions):
+    if not table.row_level or _is_z_order(operation, actions):
         return actions, []
     completed, assumed = with_lineage(actions, {add.path: add for add in table.files()})
     files = sorted(assumed.intersection(touched))
@@ -209,3 +214,42 @@ def _unknown_rows(attempt: Attempt, winner: Winner, rule: str) -> list[str]:
     if not any(add.deletion_vector is not None and add.deletion_vector.storage_type != "i" for add in files):
         return []
     return ["deletion vectors in files are not read here: write them inline (storageType i) to have rows compared"]
+
+
+def _is_z_order(operation: str, actions: Sequence[Action] = ()) -> bool:
+    """Whether an operation's name, or a commit's own parameters, say that rows were ordered anew."""
+    info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+    parameters = info.fields.get("operationParameters") if info is not None else None
+    columns = [parameters.get(name) for name in ("zOrderBy", "clusterBy")] if isinstance(parameters, Mapping) else []
+    named = (operation, "" if info is None or info.operation is None else info.operation)
+    return any(each not in (None, "", "[]", []) for each in columns) or any("ORDER" in name.upper() for name in named)
+
+
+def with_lineage(actions: Sequence[Action], files: Mapping[str, AddFile]) -> tuple[tuple[Action, ...], frozenset[str]]:
+    """The actions, with the new place of its rows in each removed source of a compaction; and the sources that did not say it.
+
+    `files` are those of the table, for the number of their rows.
+    """
+    outputs = [each for each in actions if isinstance(each, AddFile) and not each.data_change]
+    added = {each.path for each in actions if isinstance(each, AddFile)}
+    filled: dict[str, int] = {}
+    completed: list[Action] = []
+    assumed: set[str] = set()
+    for each in actions:
+        if isinstance(each, RemoveFile) and not each.data_change and each.path not in added and moved_rows(each) is None and outputs:
+            source = files.get(each.path)
+            values = each.partition_values if source is None else source.partition_values
+            output = next((add for add in outputs if add.partition_values == values), outputs[0])
+            count = _live_rows(each, source)
+            completed.append(with_moves(each, [Moved(output.path, 0, count, filled.get(output.path, 0))]))
+            filled[output.path] = filled.get(output.path, 0) + count
+            assumed.add(each.path)
+        else:
+            completed.append(each)
+    return tuple(completed), frozenset(assumed)
+
+
+def _live_rows(remove: RemoveFile, source: AddFile | None) -> int:
+    count = record_count(remove.stats) or (None if source is None else record_count(source.stats))
+    dead = 0 if remove.deletion_vector is None else remove.deletion_vector.cardinality
+    return _ROWS if count is None else max(count - dead, 0)

@@ -36,13 +36,11 @@ from kazoo.security import make_acl
 from ....storage.errors import AccessDenied, InvalidRequest
 from ...errors import SessionLost
 from ..clock import bounded_s
-from ..requests import check_ops, check_path
-from ..store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write
+from ..store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write, check_ops, check_path
 from .errors import WHERE, is_refusal, no_answer, translate, unavailable
 from .loss import watch_for_loss
 from .trust import Discreet, Line, Trust, ready
-from .watches import Bell, Watch, Watches
-from .wire import below, call_at_once, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
+from .wire import Bell, Watch, Watches, below, call_at_once, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
 
 __all__ = ["ZooKeeperStore"]
 

@@ -1,20 +1,41 @@
-"""Translates a store's operations into a transaction of the client library, which callers pass in."""
+"""What one session adds to the client library: operations as its transactions, and callbacks that wait for a node to change.
+
+The library keeps a set of callables per node, empties it when the server reports a change or the connection drops, and forgets
+it when the client ends. Two things are added here: a callable passed again with every read is held once, and the end of the
+session reaches all waiting callbacks.
+"""
 
 from __future__ import annotations
 
 import logging
 import select
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....storage.dataclass import dataclass
 from ..store import Check, Create, Delete, Node, Op, Write
 
-__all__ = ["below", "call_at_once", "fill", "log", "node_of", "pipelined", "polled", "result_of", "stop", "warn_if_open"]
+__all__ = [
+    "Bell",
+    "Watch",
+    "Watches",
+    "below",
+    "call_at_once",
+    "fill",
+    "log",
+    "node_of",
+    "pipelined",
+    "polled",
+    "result_of",
+    "stop",
+    "warn_if_open",
+]
 
 log = logging.getLogger("sluice.zookeeper")
 log.addHandler(logging.NullHandler())  # quiet unless the program configures logging
 
-
+Watch = Callable[[], None]
 _CHANGING = 2 | 4 | 8 | 16
 """Rights in an access list: to write, to create and delete children, to change the list itself."""
 
@@ -113,3 +134,52 @@ def stop(client: Any) -> None:
         client.close()
     except Exception:
         log.exception("could not stop the ZooKeeper client")
+
+
+@dataclass(frozen=True)
+class Bell:
+    """Registered in place of a callback; equal for the same callback on the same node."""
+
+    watches: Watches
+    kind: str
+    path: str
+    watch: Watch
+
+    def __call__(self, event: object) -> None:
+        """The library reports a change."""
+        if self.watches.answered(self):
+            self.ring()
+
+    def ring(self) -> None:
+        """Call the callback; its exceptions must not reach the library's threads."""
+        try:
+            self.watch()
+        except Exception:
+            log.exception("the watch of %s on %s failed", self.kind, self.path)
+
+
+class Watches:
+    """The bells of one session."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[Bell] = set()
+        self._over = False
+
+    def add(self, bell: Bell) -> None:
+        """Add a waiting bell; adding it twice is harmless."""
+        with self._lock:
+            self._waiting.add(bell)
+
+    def answered(self, bell: Bell) -> bool:
+        """Remove a bell; returns whether to ring it, which is False if `end` already rang it."""
+        with self._lock:
+            self._waiting.discard(bell)
+            return not self._over
+
+    def end(self) -> None:
+        """The session is over: ring all waiting bells, once."""
+        with self._lock:
+            waiting, self._waiting, self._over = list(self._waiting), set(), True
+        for bell in waiting:
+            bell.ring()
