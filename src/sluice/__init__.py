@@ -87,14 +87,12 @@ if TYPE_CHECKING:
     from .tables.manage.columns import ColumnChange, NewColumn
     from .tables.manage.doctor import Diagnosis, doctor
     from .tables.manage.dropping import DropReport, forget
-    from .tables.manage.recovery import RecoveryReport, recover
-    from .tables.manage.recovery_of_all import Recovered, recover_all
+    from .tables.manage.recovery import Recovered, RecoveryReport, recover, recover_all
     from .tables.outcome import outcome
     from .tables.read.consumer_states import ConsumerState
-    from .tables.read.details import TableDetail
     from .tables.read.following import ChangeBatch, ChangePlace, Follower
     from .tables.read.history import HistoryEntry
-    from .tables.read.table_snapshot import TableSnapshot
+    from .tables.read.table_snapshot import TableDetail, TableSnapshot
     from .tables.table import Table
     from .tables.transaction import Transaction
     from .tables.write.data_writing import WritePlan
@@ -219,18 +217,16 @@ _HOMES: Final = {
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.consumer": ("Consumer",),
     "tables.read.consumer_states": ("ConsumerState",),
-    "tables.read.details": ("TableDetail",),
     "tables.read.following": ("ChangeBatch", "ChangePlace", "Follower"),
     "tables.read.history": ("HistoryEntry",),
     "tables.manage.dropping": ("DropReport", "forget"),
-    "tables.manage.recovery_of_all": ("Recovered", "recover_all"),
-    "tables.manage.recovery": ("RecoveryReport", "recover"),
+    "tables.manage.recovery": ("Recovered", "RecoveryReport", "recover", "recover_all"),
     "tables.joint_transaction": ("CommitInfo", "JointTransaction", "read_together"),
     "tables.table": ("Table",),
     "tables.transaction": ("Transaction",),
     "tables.maintain.vacuum": ("VacuumReport",),
     "tables.manage.analyzing": ("Analysis",),
-    "tables.read.table_snapshot": ("TableSnapshot",),
+    "tables.read.table_snapshot": ("TableDetail", "TableSnapshot"),
     "tables.write.data_writing": ("WritePlan",),
     "spark_integration": ("read", "unroute", "use_session"),
     "spark_session": ("configure",),

@@ -22,8 +22,7 @@ from .coordinator.facade.administration import Address, start_embedded
 from .spark_integration.options import STORAGE_OPTIONS_VARIABLE
 from .spark_integration.session.routing import Builder, send_statements
 from .storage.errors import InvalidRequest
-from .storage.stores.redacting import redact_logs
-from .storage.stores.s3_options import S3Options
+from .storage.stores.s3_options import S3Options, redact_logs
 
 _CONFIGURATION: Final = {
     # Larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes.

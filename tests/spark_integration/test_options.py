@@ -12,7 +12,7 @@ from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOp
 from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
 from sluice.spark_integration.streams.requirements import require_batches
 from sluice.tables.client.property_rules import spelled
-from sluice.tables.read.streams.rules import Limits, Start, StreamRules
+from sluice.tables.read.streams.offsets import Limits, Start, StreamRules
 
 PLACE = {"path": "/data/t"}
 

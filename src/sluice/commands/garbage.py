@@ -9,8 +9,7 @@ import click
 import orjson
 
 from ..coordinator.times import text_of as time_text
-from ..tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
-from ..tables.manage.recovery_of_all import recover_all
+from ..tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover, recover_all
 from .parts import At, on_table, print_grid, print_json, timeout_option, within
 
 

@@ -36,7 +36,7 @@ from typing import Final
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress
-from ..tables.read.streams.rules import Limits, Start, StreamRules
+from ..tables.read.streams.offsets import Limits, Start, StreamRules
 from .options import READING, STREAMING, WRITING, ReadOptions, Texts, parse_timestamp
 
 _FILES: Final = 1000

@@ -28,8 +28,7 @@ from ..tables.write.data_writing import WritePlan
 from ..tables.write.draft import Draft
 from ..tables.write.merging import RowCounts
 from ..tables.write.operation_records import Step
-from ..tables.write.row_changes import target_of
-from ..tables.write.row_operations import require_no_keys, with_those_made_of
+from ..tables.write.row_operations import require_no_keys, target_of, with_those_made_of
 from .conditions import condition_of, known_part
 from .engine import run
 from .merging import merge_rows

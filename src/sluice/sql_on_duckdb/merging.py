@@ -38,8 +38,7 @@ from ..tables.write.merging import (
     merge_parameters,
 )
 from ..tables.write.operation_records import Step, reads_of
-from ..tables.write.row_changes import target_of
-from ..tables.write.row_operations import keys_changed
+from ..tables.write.row_operations import keys_changed, target_of
 from ..tables.write.upsert import Keys, newest_key, upsert_rows
 from .conditions import condition_of, conjuncts, known_part
 from .engine import run

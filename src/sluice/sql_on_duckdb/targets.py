@@ -20,7 +20,7 @@ from ..storage.schema.schema import to_arrow
 from ..tables.write.data_writing import check_rows
 from ..tables.write.draft import Draft
 from ..tables.write.merging import RowCounts
-from ..tables.write.row_changes import RowChanges, apply_changes
+from ..tables.write.row_operations import RowChanges, apply_changes
 from .plain import Plain
 
 TARGET: Final = "__sluice_target"

@@ -1,15 +1,21 @@
-"""Caches bounded by bytes, for what a client has read or parsed."""
+"""Caches bounded by bytes, for what a client has read or parsed; and a lock that is free in a child process after a fork."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Any, Final, Generic, TypeVar, cast
+from types import TracebackType
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from weakref import WeakSet
 
-from .locks import ForkSafeLock
-
-__all__ = ["BytesBounded", "cached_by_size"]
+__all__ = [
+    "BytesBounded",
+    "ForkSafeLock",
+    "cached_by_size",
+]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -17,6 +23,41 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _BYTES_PER_CHARACTER: Final = 100
 """What a parsed text takes in memory, about."""
+
+
+class ForkSafeLock:
+    """Like `threading.Lock`, but free in a forked process, and in a copy made by pickling."""
+
+    _all: ClassVar[WeakSet[ForkSafeLock]] = WeakSet()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all.add(self)
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take the lock; returns False if it is taken and `blocking` is false."""
+        return self._lock.acquire(blocking=blocking)
+
+    def release(self) -> None:
+        """Release the lock; any thread may."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
+        return ForkSafeLock, ()
+
+    @classmethod
+    def _free_all(cls) -> None:
+        for each in list(cls._all):
+            each._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=ForkSafeLock._free_all)
 
 
 class BytesBounded(Generic[K, V]):

@@ -26,9 +26,8 @@ from .client.property_rules import primary_key_of
 from .manage.creation import access_for_creation, creation_parameters, first_actions, new_table, properties_of_name, require_empty
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
-from .write.early_refusal import check_plan
 from .write.operation_records import written
-from .write.requirements import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
+from .write.requirements import MODES, check_plan, newest_for_append, plan_on, require_replaceable, snapshot_for_change
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 __all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]

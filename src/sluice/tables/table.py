@@ -20,21 +20,18 @@ from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .client.address import TableAddress
-from .client.asked_version import asked_version
 from .client.clustering_rules import clustering_names
 from .maintain.compaction import Asked, compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
-from .manage.clustering import cluster_by
 from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
 from .manage.dropping import DropReport, drop
-from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
+from .manage.properties import cluster_by, domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
 from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
-from .read.details import TableDetail, detail_of
 from .read.following import CHANGES, ChangePlace, Follower, Selection, follow
 from .read.history import HistoryEntry, history
-from .read.table_snapshot import TableSnapshot, snapshot_of
+from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .table_management import TableManagement
 from .transact import ATTEMPTS, transact
 from .transaction import Transaction

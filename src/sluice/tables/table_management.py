@@ -12,14 +12,13 @@ from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, SystemClock, 
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
 from .client.address import TableAddress
-from .client.asked_version import asked_version
 from .manage.analyzing import Analysis, analyze
 from .manage.cloning import clone
 from .manage.converting import convert
 from .manage.manifests import MODE, generate
 from .manage.protocol_changes import add_feature, drop_feature, upgrade_protocol
-from .manage.repairing import lacking, repair
-from .manage.restoring import restore
+from .manage.restoring import lacking, repair, restore
+from .read.table_snapshot import asked_version
 from .table_writes import TableWrites
 from .write.write_once import check_user_metadata
 

@@ -20,9 +20,8 @@ from .maintain.checkpoints import Checkpointer
 from .planned_writes import commit_write_once, plan_write
 from .transaction import Transaction
 from .write.data_writing import Redefinition, Rows, WritePlan
-from .write.early_refusal import check_plan
 from .write.redefinition import asks_for_another, redefined_by_rows
-from .write.requirements import newest_for_append, snapshot_for_change
+from .write.requirements import check_plan, newest_for_append, snapshot_for_change
 from .write.write_once import application_transaction
 
 __all__ = ["TableWrites"]

@@ -23,7 +23,7 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
 from .client.access import Access
 from .maintain.compaction import Asked, stage_compaction
-from .write.change_capture import capture_changes
+from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
 from .write.operation_records import Step, operation_of, reads_of, scope_of, told

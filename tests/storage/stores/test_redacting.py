@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from sluice.storage.stores.location import open_store
-from sluice.storage.stores.redacting import redact_logs
+from sluice.storage.stores.s3_options import redact_logs
 
 SECRET = "marked7c9e6679"
 

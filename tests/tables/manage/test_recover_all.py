@@ -17,8 +17,8 @@ from sluice.coordinator.service.clock import SystemClock
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.manage import recovery_of_all as recovering
-from sluice.tables.manage.recovery_of_all import tables_below
+from sluice.tables.manage import recovery as recovering
+from sluice.tables.manage.recovery import tables_below
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import former_of, lose_everything
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sluice
-from sluice.tables.read.net_changes import without_copies
+from sluice.tables.read.changes import without_copies
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.read.test_changes import VECTORS, told
 

@@ -110,7 +110,7 @@ def test_a_plan_that_was_committed_is_not_refused(place: Place, table: sluice.Ta
 def test_a_plan_that_creates_its_table_is_not_looked_into(place: Place) -> None:
     from sluice.tables.client.address import TableAddress
     from sluice.tables.planned_writes import plan_creation
-    from sluice.tables.write.early_refusal import check_plan
+    from sluice.tables.write.requirements import check_plan
 
     address = TableAddress.of(place.location, place.coordinator)
     planned = plan_creation(address, FLIGHTS, (), {}, None)

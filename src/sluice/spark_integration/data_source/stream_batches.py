@@ -16,8 +16,7 @@ from ...storage.actions import Metadata
 from ...storage.errors import SchemaMismatch
 from ...tables.client.access import Access
 from ...tables.read.published_versions import published_versions
-from ...tables.read.streams.offsets import StreamOffset
-from ...tables.read.streams.rules import Limits
+from ...tables.read.streams.offsets import Limits, StreamOffset
 from ...tables.read.streams.table_stream import StreamRead, TableStream
 from ..schemas import requested
 from ..stream_options import StreamReadOptions

@@ -22,8 +22,7 @@ from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.merging import RowCounts
 from ...tables.write.operation_records import Step
-from ...tables.write.row_changes import Target, target_of
-from ...tables.write.row_operations import require_no_keys, with_those_made_of
+from ...tables.write.row_operations import Target, require_no_keys, target_of, with_those_made_of
 from ..jvm import named
 from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
 from .attributes import attributes_in

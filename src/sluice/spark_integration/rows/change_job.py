@@ -22,7 +22,7 @@ from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
-from ...tables.write.row_changes import RowChanges, Target, apply_changes
+from ...tables.write.row_operations import RowChanges, Target, apply_changes
 from ..files.compression import codec_of_session
 from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted

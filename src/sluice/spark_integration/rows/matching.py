@@ -14,7 +14,7 @@ from ...storage.data.vectors import Rows, decode_payload
 from ...storage.errors import InvalidRequest
 from ...storage.schema.computed import generated_of
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, RowCounts, ambiguous, may_repeat
-from ...tables.write.row_changes import Target
+from ...tables.write.row_operations import Target
 from ..jvm import called, column_named, named
 from ..schemas import to_spark
 from .assignments import Assigned, new_values

@@ -24,7 +24,7 @@ from ...tables.write.merging import (
     merge_parameters,
 )
 from ...tables.write.operation_records import Step
-from ...tables.write.row_changes import Target, target_of
+from ...tables.write.row_operations import Target, target_of
 from .assignments import Assigned, old_values
 from .attributes import attributes_in
 from .change_job import Work

@@ -16,8 +16,8 @@ import pyarrow as pa
 from ..actions.codec import decode_commit
 from ..actions.filetable import LayeredTable, add_rows, remove_rows
 from ..actions.records import Action, AddFile, RemoveFile, Sidecar
+from ..caches import ForkSafeLock
 from ..errors import MissingObject, ObjectNotFound
-from ..locks import ForkSafeLock
 from ..stores.objects import ObjectStore
 from .checkpoint_part import CheckpointPart, FileColumn
 from .paths import LogKind, sidecar_path

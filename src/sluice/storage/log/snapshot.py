@@ -14,8 +14,7 @@ from ..actions.filetable import adds_of, removes_of, rows_at
 from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ..errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, ObjectNotFound, VersionNotFound
 from ..stores.objects import ObjectStore
-from .deltas import fetch_actions
-from .log_state import read_state
+from .log_state import fetch_actions, read_state
 from .replay import ReplayState
 from .segment import LogFile, LogSegment, list_segment, list_versions
 from .timetravel import in_commit_timestamp, leading_commit_info, version_at

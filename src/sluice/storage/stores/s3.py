@@ -43,12 +43,10 @@ from ...version import __version__
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
 from .objects import ObjectInfo, Unfinished, check_folder, check_key
-from .redacting import redact_logs
 from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
 from .s3_errors import meaning
-from .s3_options import S3Options, is_aws
-from .s3_streams import MultipartSink, RangeSource
-from .s3_uploads import just_before, milliseconds, unfinished_uploads
+from .s3_options import S3Options, is_aws, redact_logs
+from .s3_streams import MultipartSink, RangeSource, just_before, milliseconds, unfinished_uploads
 
 __all__ = ["S3Store"]
 

@@ -1,18 +1,31 @@
-"""The two streams of the S3 store: a sink that uploads large content in parts, and a source that reads by ranges."""
+"""The two streams of the S3 store: a sink that uploads large content in parts, and a source that reads by ranges.
+
+Below them: the listing of multipart uploads that were begun, but neither completed nor aborted.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .objects import Unfinished
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["MultipartSink", "RangeSource", "Upload"]
+__all__ = [
+    "MultipartSink",
+    "RangeSource",
+    "Upload",
+    "just_before",
+    "milliseconds",
+    "unfinished_uploads",
+]
 
 PART_BYTES = 8 << 20
 """The size of a part; the smallest that S3 allows is 5 MiB."""
@@ -175,3 +188,26 @@ class RangeSource(io.RawIOBase):
         fetched = self._fetch(start, min(max(length, READ_AHEAD_BYTES), self._size - start), self.version)
         self._block = (start, fetched)
         return fetched[:length]
+
+
+def unfinished_uploads(page: Callable[..., dict[str, Any]], root: str) -> Iterator[Unfinished]:
+    """The uploads below `root`; `page` lists them as S3's ListMultipartUploads does."""
+    parameters: dict[str, Any] = {"Prefix": root}
+    while True:
+        listed = page(**parameters)
+        for found in listed.get("Uploads", ()):
+            yield Unfinished(str(found["Key"])[len(root) :], str(found["UploadId"]), milliseconds(found["Initiated"]))
+        if not listed.get("IsTruncated"):
+            return
+        parameters |= {"KeyMarker": listed["NextKeyMarker"], "UploadIdMarker": listed["NextUploadIdMarker"]}
+
+
+def milliseconds(moment: datetime) -> int:
+    """A time from S3 in ms since the epoch."""
+    return round(moment.timestamp() * 1000)
+
+
+def just_before(key: str) -> str:
+    """A key just below `key`, with almost nothing in between: S3 lists keys *after* a given one, but callers want `key`, too."""
+    last = key[-1]
+    return key[:-1] + (chr(ord(last) - 1) + "~" if " " < last <= "~" else "")

@@ -1,4 +1,8 @@
-"""Opening a table: its object store, its coordinator, and the snapshots that a client keeps."""
+"""Opening a table: its object store, its coordinator, and the snapshots that a client keeps.
+
+Ratified versions may be unpublished, because their publisher died or is about to publish. Other clients learn from the log alone
+whether a table exists and is sluice's; here ratified versions count, too.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,8 @@ from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
 from .address import TableAddress
-from .unpublished_versions import all_published, first_published
 
-__all__ = ["CONSISTENCIES", "Access", "check_consistency"]
+__all__ = ["CONSISTENCIES", "Access", "all_published", "check_consistency", "first_published"]
 
 CONSISTENCIES: Final = ("latest", "published", "serial", "session")
 _SETTLE_TIMEOUT_S: Final = 120.0
@@ -357,3 +360,31 @@ class Access:
                 version=now.version + 1,
                 location=location,
             )
+
+
+def first_published(table: CoordinatedTable) -> Snapshot:
+    """The snapshot of a table that the coordinator knows but the log did not show: its first version may not be published yet."""
+    if table.published_version() < 0:
+        table.publish()
+    try:
+        return Snapshot.load(table.store)
+    except (TableNotFound, NotATable) as missing:
+        version = table.head().version
+        raise LogGap(
+            f"the coordinator keeps a table at {table.location}, at version {version}, but its log is gone ({missing.message}): "
+            f"restore the log from a copy, or let go of the table: sluice forget {table.location}",
+            location=table.location,
+            version=version,
+        ) from missing
+
+
+def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
+    """The table after everything that is ratified, publishing it here if nobody has yet.
+
+    Needed before deciding whether a table is sluice's: the version that attached or detached it may be one of those. Raises
+    ForeignCommit if another engine wrote in its place, and Unavailable.
+    """
+    if not table.exists():
+        return snapshot
+    table.publish(up_to_date=True)
+    return snapshot.refresh(table.store)

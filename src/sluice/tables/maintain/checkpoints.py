@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from ...coordinator.facade.maintenance import claim_checkpoint
+from ...storage.caches import ForkSafeLock
 from ...storage.errors import SluiceError
-from ...storage.locks import ForkSafeLock
 from ...storage.log.checkpoint_writer import write_checkpoint
 from ...storage.log.segment import last_checkpoint_version
 from ..client.access import Access

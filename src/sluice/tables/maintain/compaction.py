@@ -43,8 +43,7 @@ from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
 from ..write.row_operations import LISTED_MAX
 from ..write.write_once import check_user_metadata
-from .bins import Bin, plan_bins
-from .clusters import plan_clusters
+from .bins import Bin, plan_bins, plan_clusters
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
 

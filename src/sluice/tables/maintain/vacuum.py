@@ -15,41 +15,60 @@ that is paused between (4) and the deletion does no harm either. Replaced files 
 
 None of this depends on clocks. But when a file was replaced is known by its writer's clock, and the present by the object
 store's: `retain_hours` must be much longer than their difference.
+
+The log is cleaned up by the protocol's rules ("Metadata Cleanup" in PROTOCOL.md). Commits are kept for `delta.logRetentionDuration`
+(30 days), counted from midnight UTC. Among older ones, everything before the newest checkpoint that is also older is deleted; that
+checkpoint, its commit and everything after it stay, so that every version within retention can be rebuilt. Both the commit's own time
+and its file's must be over. In addition to the protocol's rules, everything stays that a pinned version needs or that an undecided
+transaction is compared with.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 from ...coordinator.errors import OutcomeUnknown
 from ...coordinator.facade import maintenance
+from ...coordinator.facade.maintenance import needed_versions
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Deadline, Timeout
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
 from ...storage.intervals import interval_ms
-from ...storage.log.segment import list_versions
+from ...storage.log.paths import LogKind
+from ...storage.log.segment import LogFile, LogListing, list_log, list_versions
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from ..client.access import Access
 from ..client.time_limits import in_time
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
-from .log_cleanup import expired_log, remove_log
 
-__all__ = ["VacuumReport", "vacuum"]
+__all__ = [
+    "VacuumReport",
+    "expired_log",
+    "remove_log",
+    "vacuum",
+]
 
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3600 * 1000
-_DELETIONS_MAX: Final = 16
+_OBJECTS_AT_ONCE: Final = 16
 _DELETED_AT_ONCE: Final = 1024
 _LISTED_AT_ONCE: Final = 256
 _COMMITS_AT_ONCE: Final = 64
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_RETENTION_KEY: Final = "delta.logRetentionDuration"
+_RETENTION_DEFAULT_MS: Final = 30 * _DAY_MS
+_ENABLED_KEY: Final = "delta.enableExpiredLogCleanup"
+_LOG_FILES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +179,7 @@ class _Run:
         sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
         if not full:
             self._note("VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
-        with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-vacuum") as pool:
+        with ThreadPoolExecutor(_OBJECTS_AT_ONCE, thread_name_prefix="sluice-vacuum") as pool:
             for start in range(0, len(garbage), _DELETED_AT_ONCE):
                 some = garbage[start : start + _DELETED_AT_ONCE]
                 for _ in pool.map(partial(_remove, access.store, self.check), some):
@@ -329,3 +348,72 @@ def _add_pinned(access: Access, shown: Shown) -> bool:
         except VersionNotFound as gone:
             _log.info("a pin on version %d of %s keeps nothing: %s", version, access.address.location, gone)
     return True
+
+
+def expired_log(access: Access, now_ms: int) -> list[LogFile]:
+    """The files of the log that may be deleted, in the order of their versions."""
+    configuration = access.current().configuration
+    if configuration.get(_ENABLED_KEY, "true").lower() == "false":
+        return []
+    retention = configuration.get(_RETENTION_KEY)
+    kept_ms = _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
+    cutoff_ms = (now_ms - kept_ms) // _DAY_MS * _DAY_MS
+    listing = list_versions(access.store)
+    last = _last_expired(access.store, listing, cutoff_ms)
+    # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(access.ours)]) -> last)
+    needed = min([last, *needed_versions(access.ours)])
+    checkpoint = listing.newest_checkpoint(needed)
+    if checkpoint is None:
+        return []
+    return [file for file in list_log(access.store) if file.path.version < checkpoint.version]
+
+
+def _last_expired(store: ObjectStore, listing: LogListing, cutoff_ms: int) -> int:
+    """The newest commit that, like all before it, is not newer than the cutoff; -1 for none."""
+    commits = sorted(listing.commits)
+    latest = commits[-1] if commits else -1
+    try:
+        by_time = version_at(store, cutoff_ms)
+    except VersionNotFound as beyond:
+        by_time = latest if beyond.details.get("version") == latest and latest > (commits[0] if commits else 0) else -1
+    last = -1
+    for version in commits:
+        if version > by_time or listing.commits[version].modified_ms > cutoff_ms:
+            break
+        last = version
+    return last
+
+
+def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None]) -> None:
+    """Delete files of the log so that the rest can be rebuilt at every moment; `check` may raise between any two.
+
+    In the order of versions; of a run of commits, the checkpoint before them goes first, since it is what makes them count.
+    """
+
+    def delete(file: LogFile) -> None:
+        check()
+        store.delete(file.key)
+
+    with ThreadPoolExecutor(_LOG_FILES_AT_ONCE, thread_name_prefix="sluice-log") as pool:
+        # check: the-log-is-cleaned-in-order (_runs(files) -> reversed(list(_runs(files))))
+        for run in _runs(files):
+            delete(run[0])
+            # check: the-log-is-cleaned-in-order (run[1:] -> reversed(run[1:]))
+            list(pool.map(delete, run[1:]))
+
+
+def _runs(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
+    """The files in runs that begin with a checkpoint, or with the first commit of all."""
+
+    def order(file: LogFile) -> tuple[int, bool, bool]:
+        return file.path.version, not file.path.is_checkpoint, file.path.kind is not LogKind.COMMIT
+
+    run: list[LogFile] = []
+    for _, group in groupby(sorted(files, key=order), key=lambda file: file.path.version):
+        of_version = list(group)
+        if run and of_version[0].path.is_checkpoint:
+            yield run
+            run = []
+        run += of_version
+    if run:
+        yield run

@@ -49,11 +49,10 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.schema.computed import defined
 from ...storage.schema.schema import StructType, check_new_schema, parse_schema, schema_to_json
 from ...storage.stores.objects import ObjectStore
-from ..client.access import Access
+from ..client.access import Access, all_published
 from ..client.address import TableAddress
 from ..client.clustering_rules import first_clustering
 from ..client.property_rules import check_asked, check_settings, is_on, with_defaults
-from ..client.unpublished_versions import all_published
 from ..maintain.garbage import first_stranger
 
 __all__ = [

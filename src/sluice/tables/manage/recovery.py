@@ -10,14 +10,18 @@ put. Then it writes the next version, as a commit that changes nothing: with con
 is taken into the history, and a later one finds its place taken. Second, a former client must not go on as if nothing had
 happened: the new tree has another incarnation, which every multi checks and which every client reads in a new session
 (`TreeReplaced`).
+
+`recover_all` recovers all tables below a location at once: they share the long wait for former clients.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from ...coordinator.facade.maintenance import id_in
@@ -30,7 +34,7 @@ from ...coordinator.facade.rebuilding import (
     require_owner_named,
     sealing_version,
 )
-from ...coordinator.facade.registry import named_after_coordinator, remove_closed_tree, remove_new_tree
+from ...coordinator.facade.registry import named_after_coordinator, only_begun, remove_closed_tree, remove_new_tree
 from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import Head
 from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
@@ -39,9 +43,9 @@ from ...storage.actions import actions_of
 from ...storage.actions.features import is_managed
 from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import stored_text
-from ...storage.constants import MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
+from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER, MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
+from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, TableDropped, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.snapshot import Snapshot
@@ -49,12 +53,27 @@ from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..maintain.garbage import Reason, Shown, candidates
 
-__all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "HalfDone", "Incomplete", "RecoveryReport", "patience_of", "rebuild", "recover"]
+__all__ = [
+    "LONGEST_PUT_S",
+    "LONGEST_SESSION_S",
+    "HalfDone",
+    "Incomplete",
+    "Recovered",
+    "RecoveryReport",
+    "patience_of",
+    "rebuild",
+    "recover",
+    "recover_all",
+    "tables_below",
+]
 
 _log = logging.getLogger(__name__)
 
 _LOOKS: Final = 8
 _PUTS_MAX: Final = 100
+
+_AT_WORK_MAX: Final = 8
+_WAITING_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +310,102 @@ def _has(table: CoordinatedTable, location: str, version: object, transaction_id
     except SluiceError as trouble:
         _log.warning("%s could not be read: %s", location, trouble)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The result for one table: its `report` if it was recovered, the `error` if that failed, else why there was no need (`left`)."""
+
+    location: str
+    report: RecoveryReport | None = None
+    error: SluiceError | None = None
+    left: str | None = None
+
+
+def recover_all(
+    root: str | os.PathLike[str],
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    former: str | None = None,
+    wait_s: float | None = None,
+    told: Callable[[str], object] | None = None,
+) -> Iterator[Recovered]:
+    """Rebuild the nodes of all tables below a location that lost them. Yields each table when it is done, in no order.
+
+    The arguments are those of `sluice.recover`. All tables wait for former clients at the same time, up to 1000 of them. A
+    failure holds up no other table. If it was killed, repeating it continues with the remaining tables, which wait again.
+    Skips tables that are not sluice's or have their nodes; does not find a table inside another table's folder. Raises
+    InvalidRequest if there is no table.
+    """
+    patience_s = patience_of(wait_s)
+    top = TableAddress.of(root, coordinator, storage_options, "recover")
+    addresses = [
+        TableAddress.of(f"{top.location}/{folder}" if folder else top.location, coordinator, storage_options, "recover")
+        for folder in tables_below(top.store())
+    ]
+    if not addresses:
+        raise InvalidRequest(f"there is no table at or below {top.location}; check the location", location=top.location)
+    if told is not None:
+        told(f"{len(addresses)} tables; those to recover wait {patience_s:g} s for clients of the lost coordinator that may still publish")
+    return _each(addresses, former, patience_s)
+
+
+def _each(addresses: list[TableAddress], former: str | None, patience_s: float) -> Iterator[Recovered]:
+    at_work = threading.Semaphore(_AT_WORK_MAX)
+
+    @contextmanager
+    def resting() -> Iterator[None]:
+        at_work.release()
+        try:
+            yield
+        finally:
+            at_work.acquire()
+
+    def one(address: TableAddress) -> Recovered:
+        with at_work:
+            try:
+                return _one(address, former, patience_s, resting)
+            except SluiceError as error:
+                return Recovered(address.location, error=error)
+
+    with ThreadPoolExecutor(min(len(addresses), _WAITING_MAX), thread_name_prefix="sluice-recover") as pool:
+        for done in as_completed([pool.submit(one, address) for address in addresses]):
+            yield done.result()
+
+
+def _one(address: TableAddress, former: str | None, patience_s: float, resting: Callable[[], AbstractContextManager[None]]) -> Recovered:
+    snapshot = Snapshot.load(address.store())
+    if not is_managed(snapshot.protocol):
+        return Recovered(address.location, left="not managed by sluice")
+    table = address.coordinated()
+    try:
+        if table.exists() and not only_begun(table):
+            return Recovered(address.location, left="has its nodes")
+    except TableDropped:
+        return Recovered(address.location, left="was dropped")
+    named = former if snapshot.configuration.get(COORDINATOR_KEY) == former else None
+    return Recovered(address.location, report=rebuild(address, named, patience_s, _unheard, resting))
+
+
+def _unheard(_: str) -> None:
+    """Ignores a message; the wait is announced once for all tables."""
+
+
+def tables_below(store: ObjectStore) -> Iterator[str]:
+    """The folders below the store's root that have a log, in order; "" is the root itself.
+
+    A folder with a log is skipped as soon as it is known, so that little of a table's contents is listed.
+    """
+    start = ""
+    while True:
+        for each in store.list_from("", start, recursive=True):
+            folder, found, _ = f"/{each.key}".partition("/" + LOG_FOLDER)
+            if found:
+                break
+        else:
+            return
+        yield folder.removeprefix("/")
+        if not folder:
+            return
+        start = folder.removeprefix("/") + "0"  # the character after "/": beyond everything in that folder

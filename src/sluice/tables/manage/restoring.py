@@ -42,7 +42,13 @@ from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable
 from ..write.write_once import check_user_metadata
 
-__all__ = ["alone", "missing_files", "restore"]
+__all__ = [
+    "alone",
+    "lacking",
+    "missing_files",
+    "repair",
+    "restore",
+]
 
 _LOOKS_AT_ONCE: Final = 16
 _NAMED_MAX: Final = 5
@@ -219,4 +225,33 @@ def _files_are_gone(access: Access, version: int, missing: Mapping[str, str]) ->
         location=access.address.location,
         version=version,
         paths=tuple(missing),
+    )
+
+
+def lacking(access: Access, snapshot: Snapshot) -> dict[str, str]:
+    """Why files of a version cannot be read, by their path in the log; asks the store for each file."""
+    return missing_files(access.store, list(adds_of(snapshot.files)), None)
+
+
+def repair(access: Access) -> Change | None:
+    """Take the files that are gone out of the table; None if there are none. Their rows stay lost."""
+    _ = access.ours  # fails before anything is read if the table was opened for reading only
+    snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata)
+    missing = lacking(access, snapshot)
+    if not missing:
+        return None
+    require_replaceable(access.address.location, snapshot)
+    paths = snapshot.files["path"].combine_chunks().cast(pa.string())
+    gone = picked(snapshot.files, pc.is_in(paths, value_set=pa.array(list(missing), pa.string())))
+    return Change(
+        access.new_transaction_id(),
+        "FSCK REPAIR",
+        snapshot,
+        Actions((), Removals(gone, access.ours.now_ms())),
+        reads=Reads(files=tuple(missing)),
+        metrics={"numRemovedFiles": str(gone.num_rows)},
+        schema=parse_schema(snapshot.metadata.schema_string),
+        kind=Kind.CHANGE,
+        isolation=IsolationLevel.SERIALIZABLE,
     )

@@ -1,23 +1,35 @@
-"""A readable version of a table."""
+"""A readable version of a table, and its description (id, name, size, properties, protocol)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock, Timeout, bounding
+from ...storage.actions.features import reader_features, writer_features
 from ...storage.actions.filetable import picked
+from ...storage.constants import NAME_KEY
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
+from ...storage.log.timetravel import version_at
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
+from ..client.clustering_rules import clustering_names
 
-__all__ = ["TableSnapshot", "snapshot_of"]
+__all__ = [
+    "TableDetail",
+    "TableSnapshot",
+    "asked_version",
+    "detail_of",
+    "snapshot_of",
+]
 
 
 class TableSnapshot:
@@ -115,3 +127,67 @@ def snapshot_of(access: Access, version: int | None, consistency: str | None = N
     """A table's snapshot at a version; None for the latest one of a level. One that the coordinator knows can be pinned."""
     pin = None if access.reads_only else access.ours.pin
     return TableSnapshot(access.store, access.read(version, consistency, timeout_s=timeout_s), pin=pin)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetail:
+    """A version of a table: times in ms since the epoch, `size_bytes` of its data files as they are stored.
+
+    `name` is the one in the coordinator's catalog, or what another engine called the table. `created_ms` is None if the log does not say.
+    """
+
+    version: int
+    id: str
+    name: str | None
+    description: str | None
+    location: str
+    created_ms: int | None
+    modified_ms: int
+    partition_columns: tuple[str, ...]
+    clustering_columns: tuple[str, ...]
+    num_files: int
+    size_bytes: int
+    properties: Mapping[str, str]
+    min_reader_version: int
+    min_writer_version: int
+    features: tuple[str, ...]
+
+
+def detail_of(snapshot: TableSnapshot, location: str) -> TableDetail:
+    """What describes this version."""
+    raw = snapshot.raw
+    metadata, protocol = raw.metadata, raw.protocol
+    return TableDetail(
+        version=snapshot.version,
+        id=metadata.id,
+        name=metadata.configuration.get(NAME_KEY) or metadata.name,
+        description=metadata.description,
+        location=location,
+        created_ms=metadata.created_time,
+        modified_ms=snapshot.timestamp,
+        partition_columns=tuple(metadata.partition_columns),
+        clustering_columns=clustering_names(raw),
+        num_files=snapshot.num_files,
+        size_bytes=pc.sum(raw.files["size"]).as_py() or 0,
+        properties=dict(metadata.configuration),
+        min_reader_version=protocol.min_reader_version,
+        min_writer_version=protocol.min_writer_version,
+        features=tuple(sorted(reader_features(protocol) | writer_features(protocol))),
+    )
+
+
+def asked_version(store: ObjectStore, version: int | None, timestamp: int | None) -> int | None:
+    """The version of that number, or the one that was current at `timestamp` (ms since the epoch, UTC); None if neither is given.
+
+    Raises InvalidRequest if both are given, or for a time that is no whole number; VersionNotFound for a time outside the log.
+    """
+    if version is not None and timestamp is not None:
+        raise InvalidRequest(f"version={version} and timestamp={timestamp} were given; give one of them")
+    if timestamp is None:
+        return version
+    if type(timestamp) is not int:
+        raise InvalidRequest(
+            f"timestamp {timestamp!r} is not a time: give milliseconds since the epoch, such as int(when.timestamp() * 1000)",
+            timestamp=timestamp,
+        )
+    return version_at(store, timestamp)

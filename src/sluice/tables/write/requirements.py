@@ -1,14 +1,19 @@
-"""Checks made before any rows: whether the table may be written, and whether rows of a schema fit it."""
+"""Checks before any rows are written: whether the table may be written, rows of a schema fit it, and a plan can still be committed."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
-from ...coordinator.rules.isolation import table_policy
-from ...storage.actions import Metadata
+from ...coordinator.facade.values import Change, Reads
+from ...coordinator.rules.intent import OWN_PARTITIONS
+from ...coordinator.rules.isolation import stricter, table_isolation, table_policy
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions import Action, AddFile, Metadata, Txn
 from ...storage.actions.features import check_writable
+from ...storage.actions.file_removals import Actions, Removals
 from ...storage.data.row_ids import refuse_reserved
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
@@ -17,8 +22,17 @@ from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_
 from ..client.access import Access
 from ..client.address import TableAddress
 from .data_writing import Redefinition, WritePlan
+from .draft import Draft
+from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for
 
-__all__ = ["MODES", "newest_for_append", "plan_on", "require_replaceable", "snapshot_for_change"]
+__all__ = [
+    "MODES",
+    "check_plan",
+    "newest_for_append",
+    "plan_on",
+    "require_replaceable",
+    "snapshot_for_change",
+]
 
 MODES = ("append", "overwrite", "dynamic")
 
@@ -111,3 +125,75 @@ def plan_on(
     if schema is not None:
         plan.require_partitions(schema)
     return plan
+
+
+def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -> None:
+    """Raise the conflict, if any, by which a plan can no longer be committed; `files` are those its writers made, as far as known.
+
+    Costs one look at the head, and reads no row. The plan may still be refused: others go on committing, and the rows that a
+    condition on data columns replaces are known only at the commit. A plan that creates its table always passes.
+    """
+    if plan.read_version < 0:
+        return
+    if plan.mode not in ("append", "dynamic") and not files:
+        require_room_for(_draft(access, plan, access.at(plan.read_version)), plan)
+    if access.ours.head().version <= plan.read_version:
+        return
+    latest = access.latest()
+    if plan.transaction is not None:
+        app, number = plan.transaction
+        known = latest.app_transactions.get(app)
+        if known is not None and known.version >= number:
+            return  # the existing commit will be the answer
+    if plan.mode == "append" and not plan.depends and plan.transaction is None and latest.metadata == plan.metadata:
+        return
+    access.ours.validate(_outline(access, plan, access.at(plan.read_version), files))
+
+
+def _draft(access: Access, plan: WritePlan, snapshot: Snapshot) -> Draft:
+    draft = Draft(access.store, snapshot, plan.transaction_id, access.ours.require_room)
+    if plan.changes_metadata:
+        draft.adopt(plan.metadata, plan.redefines)
+    return draft
+
+
+def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
+    """What the commit will certainly do."""
+    now_ms = access.ours.now_ms()
+    actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
+    if plan.redefines is not None and plan.redefines.protocol != snapshot.protocol:
+        actions.append(plan.redefines.protocol)
+    if plan.redefines is not None:
+        actions += plan.redefines.clustering
+    if plan.transaction is not None:
+        actions.append(Txn(*plan.transaction))
+    removals: Collection[Action] = ()
+    reads: Reads | None = None
+    kind, scope = Kind.APPEND, None
+    if plan.mode != "append":
+        draft = _draft(access, plan, snapshot)
+        gone = replaced_by(draft, plan, files)
+        removals = Removals(replaced_whole(draft, gone), now_ms)
+        reads, kind, scope = gone.reads, gone.kind, OWN_PARTITIONS if plan.mode == "dynamic" else gone.scope
+    elif plan.depends:
+        reads = _read_elsewhere(Draft(access.store, snapshot, plan.transaction_id), plan.read_where)
+    return Change(
+        transaction_id=plan.transaction_id,
+        operation="WRITE",
+        snapshot=snapshot,
+        actions=Actions(actions, removals, files),
+        reads=reads,
+        schema=plan.schema,
+        kind=kind,
+        scope=scope,
+        isolation=stricter(table_isolation(snapshot.configuration), plan.isolation),
+    )
+
+
+def _read_elsewhere(draft: Draft, where: str | None) -> Reads:
+    """What an append depends on, as far as it is known without reading rows."""
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    if predicate is None:
+        return Reads(predicates=("",), files=tuple(files["path"].to_pylist()))
+    return reads_in(draft, predicate, files)

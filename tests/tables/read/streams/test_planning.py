@@ -16,9 +16,8 @@ from sluice.storage.actions.filetable import add_rows
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, SluiceError, UnsupportedFeature
 from sluice.storage.schema.schema import from_arrow, schema_to_json
 from sluice.tables.read.changed_files import ChangedFiles
-from sluice.tables.read.streams.offsets import StreamOffset
+from sluice.tables.read.streams.offsets import Limits, StreamOffset, StreamRules
 from sluice.tables.read.streams.planning import Lookup, end_of_batch, portions
-from sluice.tables.read.streams.rules import Limits, StreamRules
 from sluice.tables.read.streams.version_files import StreamedTable, StreamFiles
 
 SCHEMA = schema_to_json(from_arrow(pa.schema([("n", pa.int64())])))

@@ -23,8 +23,7 @@ from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
 from sluice.tables.read.published_versions import published_versions
-from sluice.tables.read.streams.offsets import StreamOffset
-from sluice.tables.read.streams.rules import Limits, Start, StreamRules
+from sluice.tables.read.streams.offsets import Limits, Start, StreamOffset, StreamRules
 from sluice.tables.read.streams.table_stream import TableStream
 from tests.tables.conftest import Place, flights
 from tests.tables.elsewhere import Writer

@@ -1,7 +1,8 @@
-"""Where a stream is in a table: which files it has read."""
+"""The place of a stream in a table, and the rules that the stream was begun with."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -9,10 +10,49 @@ from typing import Any, Final
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 
-__all__ = ["StreamOffset", "another_table", "in_another_order", "of_another_kind"]
+__all__ = [
+    "Limits",
+    "Start",
+    "StreamOffset",
+    "StreamRules",
+    "another_table",
+    "in_another_order",
+    "of_another_kind",
+]
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules:
+    """The choices of one stream; `changes`: it reads what versions inserted and deleted, not only new rows."""
+
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+    exclude: re.Pattern[str] | None = None
+    changes: bool = False
+    fail_on_data_loss: bool = True
+    event_time: str | None = None
+    """The column by whose values the first snapshot is read in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The maximum files of a batch, and the bytes after which it takes no further file; None: no limit."""
+
+    files: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a new stream begins: at a version, at a time (ms since the epoch), after the latest version, or with a first snapshot."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+    latest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from ....storage.dataclass import dataclass
-from .offsets import StreamOffset
-from .rules import Limits
+from .offsets import Limits, StreamOffset
 from .version_files import StreamFiles
 
 __all__ = ["Lookup", "Portion", "end_of_batch", "portions"]

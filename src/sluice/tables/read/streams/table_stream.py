@@ -22,11 +22,9 @@ from ....storage.pruning.predicate import Predicate
 from ...client.access import Access
 from ..published_versions import PublishedVersions
 from ..version_range import range_by_time
-from .first_snapshot import FirstSnapshot
-from .offsets import StreamOffset, another_table, in_another_order, of_another_kind
+from .offsets import Limits, Start, StreamOffset, StreamRules, another_table, in_another_order, of_another_kind
 from .planning import Portion, end_of_batch, portions
-from .rules import Limits, Start, StreamRules
-from .version_files import StreamedTable, StreamFiles
+from .version_files import FirstSnapshot, StreamedTable, StreamFiles
 
 __all__ = ["StreamRead", "TableStream"]
 
