@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from sluice.coordinator.commit.claims import Claim
 from sluice.coordinator.commit.committer import Committer
 from sluice.coordinator.commit.decider import Front
-from sluice.coordinator.commit.driver import follow
+from sluice.coordinator.commit.driver import Course
 from sluice.coordinator.commit.filing import Filing, file_intents
 from sluice.coordinator.commit.leg import Leg
 from sluice.coordinator.commit.outcomes import Commit
+from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.ratification import Batch
 from sluice.coordinator.commit.table_parts import TableParts
 from sluice.coordinator.formats import Release
@@ -51,7 +51,7 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
 def see_through(committer: Committer, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
     """Follow a transaction that is filed, until it is published."""
     legs = [Leg.of(committer, intent.transaction_id, claim, intent)]
-    return follow(committer.decider, legs, deadline)[committer.location]
+    return Course(committer.decider, legs, deadline).run()[committer.location]
 
 
 def decide(committer: Committer, state: TableState) -> Sequence[Batch]:

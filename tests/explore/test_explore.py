@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.commit import queue as queued
-from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit import ratification
+from sluice.coordinator.commit.ratification import Batch
 from sluice.coordinator.leases.guard import LeaseView
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.coordinator.service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
@@ -162,13 +162,13 @@ def shape(found: object) -> object:
 
 
 def test_a_head_that_is_not_compared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = queued.ratifying_ops
+    honest = ratification.ratifying_ops
 
-    def careless(*arguments: object) -> list[Op]:
-        ops = honest(*arguments)  # type: ignore[arg-type]
+    def careless(batch: Batch) -> list[Op]:
+        ops = honest(batch)
         return [Write(op.path, op.data, ANY_VERSION) if isinstance(op, Write) else op for op in ops]
 
-    monkeypatch.setattr("sluice.coordinator.commit.ratification.ratifying_ops", careless)
+    monkeypatch.setattr(ratification, "ratifying_ops", careless)
     assert "I1" in searched(WORLDS["mixed"]).findings[0].what
 
 
@@ -178,15 +178,15 @@ def test_a_lease_that_is_not_checked_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_publishing_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Committer.publish
+    honest = Batch.publish
 
-    def hasty(self: Committer, before: object, record: object) -> bool:
-        version = record.last_version  # type: ignore[attr-defined]
+    def hasty(batch: Batch) -> bool:
+        version = batch.record.last_version
         if version is not None:
-            self.publisher._put(record, version)  # type: ignore[arg-type]
-        return honest(self, before, record)  # type: ignore[arg-type]
+            batch.table.publisher._put(batch.record, version)
+        return honest(batch)
 
-    monkeypatch.setattr(Committer, "publish", hasty)
+    monkeypatch.setattr(Batch, "publish", hasty)
     assert "I6" in searched(WORLDS["ahead"]).findings[0].what
 
 

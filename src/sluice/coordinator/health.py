@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
-from .commit.claims import undecided
+from .commit.queue import undecided
 from .errors import UnknownFormat
 from .fields import MalformedRecord
 from .nodes.layout import TABLES, TableTree, VerdictName

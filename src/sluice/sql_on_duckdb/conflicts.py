@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.facade.foreseen import Foreseen
+from ..coordinator.facade.conflict_prediction import Foreseen
 from ..sql_plain.concurrency import foreseeing
 from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known
 from ..sql_plain.place import opened

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, ByteType, DateType, IntegerType, LongType, ShortType, StringType
 
-from ..coordinator.facade.foreseen import Foreseen
+from ..coordinator.facade.conflict_prediction import Foreseen
 from ..delta.metrics import frame as answered
 from ..spark_integration.jvm import quoted
 from ..spark_integration.rows.conditions import conjuncts, names_of, predicate_of, resolved

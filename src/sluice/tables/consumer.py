@@ -22,9 +22,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from ..coordinator.errors import ConcurrentTransactionException, CoordinatorUnavailable, LeaseHeld, LeaseLost, NotCommitted
-from ..coordinator.facade.consuming import Hold, hold
-from ..coordinator.facade.leasing import Lease
-from ..coordinator.facade.several import require_one_coordinator
+from ..coordinator.facade.leasing import Hold, Lease, hold_consumer
+from ..coordinator.facade.multi_table import require_one_coordinator
 from ..coordinator.facade.values import Change, Deadline, Pin, SystemClock, Timeout
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
@@ -221,7 +220,7 @@ class Consumer:
 
     def _take(self, wait_s: Timeout | None) -> None:
         """Become the consumer, at the position that the last instance left."""
-        self._hold: Hold = hold(self._access.ours, self.name, wait_s)
+        self._hold: Hold = hold_consumer(self._access.ours, self.name, wait_s)
         try:
             run, place = self._resume()
             self._reader = ChangeReader(self._access, place.version, self._selection, place.files)  # refuses a place that is none

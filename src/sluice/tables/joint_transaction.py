@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.facade.leasing import LeaseOn, lease_on_table
-from ..coordinator.facade.several import (
+from ..coordinator.facade.multi_table import (
     commit_together,
     naming,
     require_coordinator,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.coordinator.commit.claims import Claim, move_slot
+from sluice.coordinator.commit.queue import Claim, move_slot
 from sluice.coordinator.facade import maintenance
 from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
 from sluice.coordinator.rules.intent import Intent

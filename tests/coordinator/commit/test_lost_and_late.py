@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.claims import Claim
 from sluice.coordinator.commit.outcomes import settle
+from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head

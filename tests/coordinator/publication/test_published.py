@@ -8,8 +8,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from sluice.coordinator.commit.claims import Claim
 from sluice.coordinator.commit.outcomes import Commit, settle
+from sluice.coordinator.commit.queue import Claim
+from sluice.coordinator.commit.ratification import Batch
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.fields import MalformedRecord
 from sluice.coordinator.limits import Limits
@@ -246,7 +247,7 @@ def test_a_ratified_version_whose_slot_was_removed_is_not_tried_without_end(monk
     world = World()
     client = world.client(QUICK)
     client.append()
-    monkeypatch.setattr(client.committer, "publish", lambda *_: False)
+    monkeypatch.setattr(Batch, "publish", lambda _: False)
     monkeypatch.setattr(client.committer.background, "submit", lambda *_, **__: None)
     client.commit(append_intent(client.head()), ack="ratified")
     for name in client.session.children(world.tree.slots(0)) or ():

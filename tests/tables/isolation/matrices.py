@@ -21,8 +21,8 @@ import pytest
 
 import sluice
 from sluice.coordinator.commit import committer
-from sluice.coordinator.commit.claims import Claim
 from sluice.coordinator.commit.filing import file_intents
+from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import newest_first

@@ -14,6 +14,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.commit.decider import Decider
+from sluice.coordinator.commit.ratification import Batch
 from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
@@ -358,13 +359,12 @@ def test_a_session_that_ends_between_the_barrier_and_the_look(place: Place) -> N
 def ratified_only(place: Place) -> Path:
     """A writer elsewhere ratifies an append and is gone before it publishes it; the log file that is missing."""
     writer = another_client(place, QUEUED)
-    disk = writer.access.ours.committer
 
     def die(*_: object) -> bool:
         raise Died
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk, "publish", die)
+        patch.setattr(Batch, "publish", die)
         with pytest.raises(Died):
             writer.append(flights(("JFK", 1, 1)))
     missing = Path(place.location) / commit_path(1)

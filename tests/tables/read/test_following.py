@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.arrivals import Arrivals
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.publication.waiting import VersionWatch
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.stores.memory import MemoryStore
@@ -74,7 +74,7 @@ class Idle:
         waits = self.waits
         self.batches: Queue[ChangeBatch | None] = Queue()
         self.error: BaseException | None = None
-        arrivals = table.access.ours.arrivals()
+        arrivals = table.access.ours.watch_versions()
         wake = arrivals._wake
 
         class Telling:
@@ -85,7 +85,7 @@ class Idle:
                 return wake.wait(timeout)
 
         arrivals._wake = Telling()
-        monkeypatch.setattr(type(table.access.ours), "arrivals", lambda _: arrivals)
+        monkeypatch.setattr(type(table.access.ours), "watch_versions", lambda _: arrivals)
         self.follower = table.follow(**options)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -291,13 +291,13 @@ def test_leaving_the_block_closes(place: Place) -> None:
 def test_what_a_lagging_server_does_not_show_yet_arrives_before_the_time_is_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create(partition_by=[])
     place.open().append(flights(("JFK", 1, 1)))
-    behind, honest = table.access.ours.context, Arrivals._look
+    behind, honest = table.access.ours.context, VersionWatch._look
 
-    def lagging(self: Arrivals, timeout_s: float) -> Any:
+    def lagging(self: VersionWatch, timeout_s: float) -> Any:
         published, head = honest(self, timeout_s)
         return (type(published)(), type(head)()) if self._context is behind else (published, head)
 
-    monkeypatch.setattr(Arrivals, "_look", lagging)
+    monkeypatch.setattr(VersionWatch, "_look", lagging)
     assert [version for version, _ in numbers(table.follow(0, timeout_s=0))] == [1]
 
 

@@ -17,12 +17,12 @@ from ..publication.failure_points import point
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal
 from ..service.clock import Deadline
-from .claims import Claim, find_slot, undecided
 from .decider import Decider, Withdrawal
-from .driver import follow
+from .driver import Course
 from .filing import Filing, file_intents, require_time
 from .leg import Leg
 from .outcomes import Commit, Outcome
+from .queue import Claim, find_slot, undecided
 from .ratification import Batch, Ratified
 from .table_parts import TROUBLE, Neighbours, TableParts
 
@@ -71,7 +71,7 @@ class Committer(TableParts):
         legs, batches = self._decided_at_once(filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], ())
         if not legs:
             legs = self._filed(filings, deadline)
-        commits = follow(self.decider, legs, deadline, ack=ack, ratified=batches)
+        commits = Course(self.decider, legs, deadline, ack=ack).run(batches)
         for filing in filings:
             commit, table = commits.get(filing.table.location), filing.table
             if commit is None:
@@ -144,7 +144,7 @@ class Committer(TableParts):
             else:
                 legs = [self._found(transaction_id, location) for location in intent.joint.locations]
                 home = next((i for i, leg in enumerate(legs) if leg.table is self), None)
-            commit = follow(self.decider, legs, deadline, withdrawal=withdrawal, home=home).get(self.location)
+            commit = Course(self.decider, legs, deadline, withdrawal=withdrawal, home=home).run().get(self.location)
         except NotCommitted as refused:
             return Outcome.refused(refused)
         return Outcome("unknown") if commit is None else Outcome.committed(commit)
@@ -194,7 +194,7 @@ class Committer(TableParts):
         leg = Leg.ratified(self, commit)
         with suppress(*TROUBLE):
             leg.publish_pending()
-        return follow(self.decider, [leg], Deadline.after(0.0, self.context.clock))[self.location]
+        return Course(self.decider, [leg], Deadline.after(0.0, self.context.clock)).run()[self.location]
 
     def settle_queue(self, deadline: Deadline) -> None:
         """Wait until every slot that exists now is decided; a dead owner's is decided after a patience (I8).

@@ -28,10 +28,9 @@ from ..rules.intent import Intent, Joint, JointTable
 from ..rules.refusal import Refusal
 from ..rules.winner import Member
 from ..service.store import Check, Node
-from .claims import undecided
 from .decision import Decision, Queued, resolve
 from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
-from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, with_winners
+from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
 from .ratification import Batch, Ratified, batches_of, ratify, without_slot
 from .table_parts import Neighbours, TableParts
 

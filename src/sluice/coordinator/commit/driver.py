@@ -31,37 +31,14 @@ from .outcomes import Commit
 from .ratification import Batch
 from .table_parts import TROUBLE
 
-__all__ = ["follow"]
+__all__ = ["Course"]
 
 _log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
 
 
-def follow(
-    decider: Decider,
-    legs: Sequence[Leg],
-    deadline: Deadline,
-    *,
-    ack: str = "published",
-    withdrawal: Withdrawal | None = None,
-    home: int | None = None,
-    ratified: Sequence[Batch] = (),
-) -> dict[str, Commit]:
-    """Wait until a transaction is decided and, with `ack` = "published", published in all its tables; its commits by location.
-
-    `ratified` are batches that decided it already, and that this client has to publish. With `withdrawal` it is refused for
-    that reason if it is undecided. `home` is the leg whose slot is decided, too, after another table refused the
-    transaction.
-
-    Raises the refusal; OutcomeUnknown if the deadline passes before the decision.
-    """
-    course = _Course(decider, legs, deadline, until_published=ack != "ratified", withdrawal=withdrawal, home=home)
-    course.ratified(ratified)
-    return course.run()
-
-
-class _Course:
-    """One transaction in progress."""
+class Course:
+    """One transaction on its way, from its slots to its outcome in every table."""
 
     def __init__(
         self,
@@ -69,13 +46,17 @@ class _Course:
         legs: Sequence[Leg],
         deadline: Deadline,
         *,
-        until_published: bool,
-        withdrawal: Withdrawal | None,
-        home: int | None,
+        ack: str = "published",
+        withdrawal: Withdrawal | None = None,
+        home: int | None = None,
     ) -> None:
+        """With `withdrawal` it is refused for that reason if it is undecided.
+
+        `home` is the leg whose slot is decided, too, after another table refused the transaction.
+        """
         self._decider = decider
         self._legs = legs
-        self._until_published = until_published
+        self._until_published = ack != "ratified"
         self._withdrawal = withdrawal
         self._home = home
         self._clock = legs[0].table.context.clock
@@ -86,8 +67,13 @@ class _Course:
         self._unknown: UnknownFormat | None = None
         self._conclude()
 
-    def run(self) -> dict[str, Commit]:
-        """Look, step, look again, until the outcome is known or the time is over."""
+    def run(self, ratified: Sequence[Batch] = ()) -> dict[str, Commit]:
+        """Look, step, look again, until it is decided and, with `ack` = "published", published; its commits by location.
+
+        `ratified` are batches that decided it already, and that this client has to publish. Raises the refusal;
+        OutcomeUnknown if the deadline passes before the decision.
+        """
+        self._take(ratified)
         while not (self._known and self._next() is TOLD):
             self._wake.clear()
             known, acted = self._known, False
@@ -161,7 +147,7 @@ class _Course:
             return True
         state: TableState | None = leg.state or leg.table.context.look()
         batches = () if state is None else self._decider.decide(Front(leg.table, state), self._withdrawal)
-        self.ratified(batches)
+        self._take(batches)
         return bool(batches)
 
     def _moves(self, leg: Leg) -> bool:
@@ -175,7 +161,7 @@ class _Course:
             self._note(trouble)
             return False
 
-    def ratified(self, batches: Sequence[Batch]) -> None:
+    def _take(self, batches: Sequence[Batch]) -> None:
         """Take the verdicts from batches that this client ratified, and publish them."""
         for batch in batches:
             self._publish(batch, next((each for each in self._legs if each.table is batch.table), None))
@@ -185,13 +171,12 @@ class _Course:
         if leg is not None:
             leg.table.alone = len(batch.record.verdicts) == 1
             self._hear(partial(leg.hear, batch.record))
-        publish = partial(batch.table.publish, batch.state, batch.record)
-        # check: answered-when-published (without and not self._until_published)
+            # check: answered-when-published (without and not self._until_published)
         if leg is not None and leg.commit is not None and not self._until_published:
-            batch.table.background.submit(publish)
+            batch.table.background.submit(batch.publish)
             return
         try:
-            if publish() and leg is not None and leg.commit is not None:
+            if batch.publish() and leg is not None and leg.commit is not None:
                 leg.published_here()
         # check: trouble-with-publishing-is-no-failure
         except TROUBLE as trouble:

@@ -16,7 +16,7 @@ from ..publication.failure_points import point
 from ..rules.intent import Intent, Joint, JointTable
 from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
-from .claims import Claim, claim_of, find_slot
+from .queue import Claim, claim_of, find_slot
 from .table_parts import TableParts
 
 __all__ = ["Filing", "file_intents", "require_time"]

@@ -7,13 +7,13 @@ from dataclasses import replace
 from ...storage.dataclass import dataclass
 from ..nodes.context import TableState
 from ..nodes.records import BatchRecord, Published
+from ..publication.waiting import Patience
 from ..rules.intent import Intent
 from ..service.clock import Event
-from .claims import Claim, filed_elsewhere, move_slot
 from .decision import groupable
 from .next_step import Phase, Seen
 from .outcomes import Commit, settle
-from .patience import Patience
+from .queue import Claim, filed_elsewhere, move_slot
 from .table_parts import TableParts
 
 __all__ = ["Leg"]

@@ -16,7 +16,7 @@ from ..publication.pruning import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
-from .claims import Claim
+from .queue import Claim
 
 __all__ = ["Commit", "Outcome", "Verdicts", "settle"]
 

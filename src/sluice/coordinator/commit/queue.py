@@ -1,31 +1,139 @@
-"""Reads a table's queue, and makes the records of its decisions."""
+"""The queue of a table: its slots, and the intents in them. A transaction with a slot will be decided, even if its owner dies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ...storage.actions.texts import Text
-from ...storage.errors import BadChecksum, CorruptLogFile, LogGap, MissingObject
+from ...storage.dataclass import dataclass
+from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogGap, MissingObject
 from ..errors import UnknownFormat
 from ..fields import MalformedRecord
 from ..nodes.context import TableContext, TableState
-from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Head, Rendering, digest, read_intent
+from ..nodes.layout import SlotName, TableTree
+from ..nodes.records import Head, Published, read_intent
 from ..publication.ratified_log import RatifiedLog, staged_actions
-from ..publication.rendering import render
 from ..rules.intent import Intent
 from ..rules.intent_checks import require_readable, require_sound
 from ..rules.winner import Member, Winner
-from ..service.store import Create, Node, Op, Write
-from .claims import undecided
-from .decision import Decision, Queued, window_start, windows_of
+from ..service.store import ApplyRefused, Create, Delete, Node, ReplyLost
+from .decision import Queued, window_start, windows_of
 
-__all__ = ["WINDOW_VERSIONS_MAX", "batch_of", "queued_in", "ratifying_ops", "read_queue", "record_name", "with_winners"]
+__all__ = [
+    "WINDOW_VERSIONS_MAX",
+    "Claim",
+    "claim_of",
+    "filed_elsewhere",
+    "find_slot",
+    "move_slot",
+    "queued_in",
+    "read_queue",
+    "undecided",
+    "with_winners",
+]
 
 WINDOW_VERSIONS_MAX: Final = 10_000
 """The maximum number of versions read to decide one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An existing slot."""
+
+    transaction_id: str
+    generation: int
+    slot: int
+
+    def is_decided(self, head: Head) -> bool:
+        """Whether the head says that this slot has its verdict; it cannot tell for a closed generation."""
+        # check: closed-generations-are-decided-no-more (without head.generation == self.generation and)
+        return head.generation == self.generation and head.slot >= self.slot
+
+    def is_first(self, head: Head) -> bool:
+        """Whether this is the first undecided slot.
+
+        The parent of a generation's slots counts nothing else, so the slot before this one has the next lower number. If
+        that number was skipped, only the end of patience resolves it.
+        """
+        return head.generation == self.generation and head.slot >= self.slot - 1
+
+    def is_next(self, published: Published) -> bool:
+        """Whether all earlier slots are published."""
+        return published.covers(self.generation, self.slot - 1)
+
+    def path(self, tree: TableTree) -> str:
+        """The slot's node."""
+        return tree.slot(self.generation, SlotName(self.slot, self.transaction_id))
+
+
+def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
+    """The slots after the head's among the children of its generation, in slot order.
+
+    The coordinator gives each number once: if two slots have one number, a name was made up, and the first by name counts.
+    """
+    slots = (SlotName.parse(name) for name in names)
+    found: dict[int, SlotName] = {}
+    # check: slots-are-sorted (sorted -> (lambda slots: sorted(slots, reverse=True)))
+    for slot in sorted(s for s in slots if s is not None and s.sequence > head.slot):
+        # check: one-slot-of-each-number (slot.sequence -> hash(slot))
+        found.setdefault(slot.sequence, slot)
+    return list(found.values())
+
+
+def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest: int = 0) -> Claim | None:
+    """The slot of a transaction in this generation or an earlier one down to `oldest`; None if it has none (any more).
+
+    A slot that came too late for its generation stays until somebody files it again, since its owner may be dead. Filing
+    again moves it to a later generation, so a search from the oldest on does not miss it while it moves.
+    """
+    generation, last = oldest, head.generation
+    while generation <= last:
+        slots = filter(None, map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()))
+        slot = min((slot for slot in slots if slot.transaction_id == transaction_id), default=None)
+        if slot is not None:
+            return Claim(transaction_id, generation, slot.sequence)
+        if generation == last:
+            state = context.read_head()
+            last = last if state is None else max(last, state[0].generation)
+        generation += 1
+    return None
+
+
+def filed_elsewhere(context: TableContext, claim: Claim) -> Claim | None:
+    """The new slot of a transaction whose late slot another client filed again, as long as it exists."""
+    state = context.read_head()
+    return None if state is None else find_slot(context, claim.transaction_id, state[0], oldest=claim.generation + 1)
+
+
+def move_slot(context: TableContext, claim: Claim, intent: Intent, head: Head) -> Claim | None:
+    """File an intent whose slot came too late for its generation again in the present one, under the same GUID; any client may.
+
+    One multi removes the old slot and makes the new one, so that exactly one exists at any time. None: another client did
+    it, or the head has changed; look again.
+    """
+    prefix = context.tree.slot_prefix(head.generation, intent.transaction_id)
+    # check: moved-slot-says-so (replace(intent, filed_again=True) -> intent)
+    create = Create(prefix, replace(intent, filed_again=True).encode(), sequential=True)
+    try:
+        # check: moved-slot-leaves-its-place (without Delete(claim.path(context.tree)),)
+        path = context.coordination.apply([*context.standing(), Delete(claim.path(context.tree)), create])[-1]
+    except ApplyRefused as refused:
+        context.recognise_again(getattr(refused.cause, "path", ""))
+    except ReplyLost:
+        context.barrier()
+    else:
+        return claim_of(intent.transaction_id, head.generation, str(path))
+    state = context.read_head()
+    return None if state is None else find_slot(context, intent.transaction_id, state[0])
+
+
+def claim_of(transaction_id: str, generation: int, path: str) -> Claim:
+    """The claim on a slot, from the path that the coordinator gave it."""
+    name = SlotName.parse(path.rpartition("/")[2])
+    if name is None:
+        raise InvariantBroken(f"the coordinator made a slot with the name {path}")
+    return Claim(transaction_id, generation, name.sequence)
 
 
 def read_queue(context: TableContext, state: TableState) -> Sequence[Queued]:
@@ -97,41 +205,3 @@ def _knowing(queue: Sequence[Queued], head: Head, version: int) -> list[Queued]:
 def _too_old(queued: Queued, head: Head) -> Queued:
     known = queued.member.intent.validated_through if queued.member is not None else -1
     return replace(queued, member=None, problem=f"it was validated up to version {known} only, and cannot be decided at {head.version}")
-
-
-def batch_of(
-    decision: Decision, before: Head, by: Rendering, batch_id: str, direct: Intent | None = None
-) -> tuple[BatchRecord, Mapping[int, Text]]:
-    """The record of a decision on top of the head `before` it, and the content of each version it makes.
-
-    `direct` is an intent without a slot: the record contains it.
-    """
-    contents = {p.version: render(p, decision.members[p.version], by) for p in decision.versions}
-    record = BatchRecord(
-        batch_id=batch_id,
-        generation=before.generation,
-        rendering=by,
-        verdicts=decision.verdicts,
-        versions=tuple(replace(p, digest=digest(contents[p.version])) for p in decision.versions),
-        closes_generation=decision.head.generation != before.generation,
-        direct="" if direct is None else direct.encode().decode(),
-    )
-    return record, contents
-
-
-def record_name(record: BatchRecord, before: Head) -> VerdictName:
-    """The name of a batch's record: the last slot and version it decided, on top of the head `before` it."""
-    version = before.version if record.last_version is None else record.last_version
-    refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
-    slot = record.verdicts[-1].slot
-    return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)
-
-
-def ratifying_ops(context: TableContext, after: Head, before: Node, name: VerdictName, record: BatchRecord) -> list[Op]:
-    """The operations that record a batch, if the head is still the one it was computed from (I1)."""
-    tree = context.tree
-    # check: head-is-compared (before.version -> -1)
-    ops: list[Op] = [Write(tree.head, after.encode(), before.version), Create(tree.verdict(name), record.encode())]
-    if after.generation != record.generation:
-        ops.append(Create(tree.slots(after.generation)))
-    return ops

@@ -11,16 +11,16 @@ from ...storage.actions.texts import Text
 from ...storage.dataclass import dataclass
 from ..nodes.context import TableState
 from ..nodes.layout import VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, is_batch
+from ..nodes.records import NO_SLOT, BatchRecord, digest, is_batch
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
+from ..publication.rendering import render
 from ..rules.intent import Intent
-from ..service.store import ApplyRefused, Check, Node, Op, ReplyLost
+from ..service.store import ApplyRefused, Check, Create, Node, Op, ReplyLost, Write
 from .decision import Decision
-from .queue import batch_of, ratifying_ops, record_name
 from .table_parts import TableParts
 
-__all__ = ["Batch", "Ratified", "batches_of", "ratify", "without_slot"]
+__all__ = ["Batch", "Ratified", "batches_of", "ratify", "ratifying_ops", "without_slot"]
 
 
 class Ratified(Enum):
@@ -47,8 +47,27 @@ class Batch:
 
     @property
     def name(self) -> VerdictName:
-        """The name of its record."""
-        return record_name(self.record, self.state.head)
+        """The name of its record: the last slot and version it decided."""
+        before, record = self.state.head, self.record
+        version = before.version if record.last_version is None else record.last_version
+        refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
+        slot = record.verdicts[-1].slot
+        return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)
+
+    def publish(self) -> bool:
+        """Publish it; returns whether it is certainly published now.
+
+        Another client may be publishing earlier versions: it continues with this batch, or patience ends.
+        """
+        state, name, publisher = self.state, self.name, self.table.publisher
+        # check: own-batch-in-its-turn (without state.is_published and)
+        if state.is_published and publisher.publish(name, self.record, state.published, state.published_node, state.records):
+            return True
+        now = self.table.context.read_published()
+        if now is None or now[0] == state.published:
+            return False
+        published, version = publisher.publish_pending(), self.record.last_version
+        return published.covers(name.generation, name.slot) and (version is None or version <= published.version)
 
 
 def batches_of(decisions: Sequence[tuple[TableParts, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
@@ -57,7 +76,17 @@ def batches_of(decisions: Sequence[tuple[TableParts, TableState, Decision]], dir
     batches: list[Batch] = []
     for table, state, decision in decisions:
         store_objects(table.context, decision.objects)
-        batches.append(Batch(table, state, decision, *batch_of(decision, state.head, by, batch_id, direct)))
+        contents = {plan.version: render(plan, decision.members[plan.version], by) for plan in decision.versions}
+        record = BatchRecord(
+            batch_id=batch_id,
+            generation=state.head.generation,
+            rendering=by,
+            verdicts=decision.verdicts,
+            versions=tuple(replace(plan, digest=digest(contents[plan.version])) for plan in decision.versions),
+            closes_generation=decision.head.generation != state.head.generation,
+            direct="" if direct is None else direct.encode().decode(),
+        )
+        batches.append(Batch(table, state, decision, record, contents))
     return batches
 
 
@@ -82,7 +111,7 @@ def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None
     """
     ops: list[Op] = []
     for batch in batches:
-        ops += ratifying_ops(batch.table.context, batch.decision.head, batch.state.head_node, batch.name, batch.record)
+        ops += ratifying_ops(batch)
     # check: leases-are-checked
     ops += checks
     for batch in batches:
@@ -111,6 +140,19 @@ def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None
         for version, content in batch.contents.items():
             batch.table.log.remember(version, content)
     return Ratified.DONE
+
+
+def ratifying_ops(batch: Batch) -> list[Op]:
+    """The operations that record a batch, if the head is still the one it was computed from (I1)."""
+    tree, after = batch.table.context.tree, batch.decision.head
+    # check: head-is-compared (batch.state.head_node.version -> -1)
+    ops: list[Op] = [
+        Write(tree.head, after.encode(), batch.state.head_node.version),
+        Create(tree.verdict(batch.name), batch.record.encode()),
+    ]
+    if after.generation != batch.record.generation:
+        ops.append(Create(tree.slots(after.generation)))
+    return ops
 
 
 def _after_lost_reply(batch: Batch, filing: str | None) -> Node | None:

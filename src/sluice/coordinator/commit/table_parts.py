@@ -12,14 +12,13 @@ from ...storage.errors import InvalidRequest, Unavailable
 from ..errors import UnknownFormat
 from ..fields import MalformedRecord
 from ..leases.guard import LeaseGuard
-from ..nodes.context import TableContext, TableState
+from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
-from ..nodes.records import BatchRecord, Head, Published
+from ..nodes.records import Head, Published
 from ..publication.background import Background
 from ..publication.publisher import Publisher
 from ..publication.ratified_log import RatifiedLog
 from .outcomes import Verdicts
-from .queue import record_name
 
 __all__ = ["TROUBLE", "Neighbours", "TableParts"]
 
@@ -54,21 +53,6 @@ class TableParts:
     def tries_directly(self) -> bool:
         """Whether the next commit tries the fast path."""
         return self.alone and self.context.limits.fast_path
-
-    def publish(self, before: TableState, record: BatchRecord) -> bool:
-        """Publish a batch that this client ratified on top of `before`; returns whether it is certainly published now.
-
-        Another client may be publishing earlier versions: it continues with this batch, or patience ends.
-        """
-        name = record_name(record, before.head)
-        # check: own-batch-in-its-turn (without before.is_published and)
-        if before.is_published and self.publisher.publish(name, record, before.published, before.published_node, before.records):
-            return True
-        state = self.context.read_published()
-        if state is None or state[0] == before.published:
-            return False
-        published, version = self.publisher.publish_pending(), record.last_version
-        return published.covers(name.generation, name.slot) and (version is None or version <= published.version)
 
     def help_to_publish(self, head: Head) -> None:
         """Publish the versions up to `head` in a thread, after a patience: their writer may be dead.

@@ -1,4 +1,4 @@
-"""Leases on tables and on names, as programs ask for them."""
+"""Leases on tables and on names, and consumers of tables, which hold one, as programs ask for them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,41 @@ from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import parse_schema
+from ..leases import consumers
+from ..leases.consumers import Hold
 from ..leases.granting import LeaseHome, Wanted
 from ..leases.lease import Lease, acquire, lent
+from ..leases.listing import LeaseEntry
 from ..leases.reserved_turns import lent_turns
 from ..leases.scopes import PartitionScope
 from ..leases.table_leases import TableLeases, coordinator_key
+from ..nodes.consumer_records import ConsumerRecord
 from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
 from ..service.clock import Timeout
 from ..service.connect import connect
-from .table import this_client
+from .table import CoordinatedTable, of_table, this_client
 
-__all__ = ["EXCLUSIVE", "SHARED", "Leasable", "Lease", "LeaseOn", "lease", "lease_on", "lease_on_table", "leases", "lent_to_threads"]
+__all__ = [
+    "EXCLUSIVE",
+    "SHARED",
+    "ConsumerRecord",
+    "Hold",
+    "Leasable",
+    "Lease",
+    "LeaseEntry",
+    "LeaseOn",
+    "consumers_of",
+    "hold_consumer",
+    "lease",
+    "lease_on",
+    "lease_on_table",
+    "leases",
+    "lent_to_threads",
+]
 
 _NAME_CHARACTERS_MAX: Final = 200
+
+consumers_of = of_table(consumers.consumers_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +138,10 @@ def _check_mode(mode: object) -> None:
 def _check_name(name: str | None) -> None:
     if name is not None and (len(name) > _NAME_CHARACTERS_MAX or not name.isprintable()):
         raise InvalidRequest(f"name={name!r}: give at most {_NAME_CHARACTERS_MAX} printable characters", name=name)
+
+
+def hold_consumer(table: CoordinatedTable, name: str, wait_s: Timeout | None) -> Hold:
+    """Become a consumer of a table. Raises InvalidRequest for an impossible name, LeaseHeld, DeadlockDetected, CoordinatorUnavailable."""
+    if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():
+        raise InvalidRequest(f"the consumer's name is {name!r}; give 1 to {_NAME_CHARACTERS_MAX} printable characters", name=name)
+    return consumers.hold_consumer(table.context, table.leases.home, name, wait_s)

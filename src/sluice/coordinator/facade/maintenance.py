@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from ..commit.claims import undecided
+from ..commit.queue import undecided
 from ..errors import SessionLost
 from ..fields import MalformedRecord
 from ..leases import pins

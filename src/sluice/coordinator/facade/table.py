@@ -18,7 +18,6 @@ from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ..admission.change import Change, Reads
 from ..admission.table_client import TableClient
-from ..commit.arrivals import Arrivals
 from ..commit.outcomes import Commit, Outcome
 from ..errors import ConcurrentModification
 from ..leases.pins import Pin, pin, require_above_horizon
@@ -29,6 +28,7 @@ from ..nodes.creation import check_tree
 from ..nodes.layout import TableTree
 from ..nodes.presence import presence_of
 from ..nodes.records import Head
+from ..publication.waiting import VersionWatch
 from ..rules.intent import ClientName
 from ..rules.refusal import withdrawal
 from ..rules.winner import Winner
@@ -56,7 +56,7 @@ class CoordinatedTable(TableClient):
     ``head`` (known, fresh)             the decided state of the table
     ``log``                             the changes of each version
     ``publish``, ``settle``             publish what is ratified; wait until the queue is decided
-    ``arrivals``                        wait for versions to be published
+    ``watch_versions``                  wait for versions to be published
     ``leases``, ``chance``              keep others out: on request, and after a loss
     ``pin``                             keep a version's files from garbage collection
     ``close``                           wait until this process's versions are published
@@ -229,9 +229,9 @@ class CoordinatedTable(TableClient):
         publish = self.committer.publisher.publish_pending
         return (self.context.up_to_date(publish) if up_to_date else publish()).version
 
-    def arrivals(self) -> Arrivals:
+    def watch_versions(self) -> VersionWatch:
         """Knows the last published version, and waits for later ones; it sends no requests while nothing happens."""
-        return Arrivals(self.context, partial(self.publish, up_to_date=True))
+        return VersionWatch(self.context, partial(self.publish, up_to_date=True))
 
     def help_to_publish(self, head: Head) -> None:
         """Publish, in a thread, what a reader found ratified but unpublished: its writer may be dead."""

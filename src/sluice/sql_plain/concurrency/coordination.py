@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ...coordinator.facade.administration import Place, TableTree, connect, list_leases
-from ...coordinator.facade.queue_listing import Queued, RefusedTransaction, list_queue, list_refused
+from ...coordinator.facade.administration import (
+    Place,
+    Queued,
+    RefusedTransaction,
+    TableTree,
+    connect,
+    list_leases,
+    list_queue,
+    list_refused,
+)
 from ...statements.cursor import Name
 from ...statements.locks import ShowState
 from ...tables.read.history import HistoryEntry

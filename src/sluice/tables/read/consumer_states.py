@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...coordinator.facade.consuming import Hold, hold, listed
+from ...coordinator.facade.leasing import Hold, consumers_of, hold_consumer
 from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
@@ -44,7 +44,7 @@ class ConsumerState:
 
 def consumers(access: Access) -> list[ConsumerState]:
     """The consumers of a table, by name."""
-    found, latest = listed(access.ours), latest_of(access)
+    found, latest = consumers_of(access.ours), latest_of(access)
     states: list[ConsumerState] = []
     for record, lease in found:
         states.append(
@@ -104,11 +104,11 @@ def remove_consumer(access: Access, name: str) -> None:
 
 def _existing(access: Access, name: str) -> Hold:
     """A consumer that has a position and is not running."""
-    names = [record.name for record, _ in listed(access.ours)]
+    names = [record.name for record, _ in consumers_of(access.ours)]
     if name not in names:
         there = f"its consumers are {', '.join(names)}" if names else "it has none"
         raise InvalidRequest(f"{access.address.location} has no consumer {name!r}: {there}", name=name)
-    return hold(access.ours, name, _WAIT_S)
+    return hold_consumer(access.ours, name, _WAIT_S)
 
 
 def _bytes_after(access: Access, after: int, latest: int) -> int | None:

@@ -42,7 +42,7 @@ class PublishedVersions(Protocol):
 
 def published_versions(access: Access, longest_pause_s: float, clock: Clock | None = None) -> PublishedVersions:
     """By watches, or, for a table opened without its coordinator, by looks at the store at most `longest_pause_s` apart."""
-    return _PolledLog(access.store, longest_pause_s, clock or SystemClock()) if access.reads_only else access.ours.arrivals()
+    return _PolledLog(access.store, longest_pause_s, clock or SystemClock()) if access.reads_only else access.ours.watch_versions()
 
 
 class _PolledLog:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.patience import Patience
+from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.publication.waiting import Patience
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.data.scan import TableScan
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, VersionNotFound
@@ -308,7 +309,7 @@ def test_a_stream_publishes_what_a_dead_writer_left(place: Place, monkeypatch: p
     def die(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer.access.ours.committer, "publish", die)
+    monkeypatch.setattr(Batch, "publish", die)
     with pytest.raises(KeyboardInterrupt):
         writer.table.append(flights(("JFK", 1, 1)))
     writer.dies()

@@ -1,7 +1,8 @@
-"""The last published version, by watches on two nodes: waiting, and asking again, send no requests while nothing happens.
+"""Waiting for others: how long a client waits before it does their work, and the last published version, by watches.
 
 `published` says which versions every engine reads, `head` that more are decided. Their writers publish them. If a writer does not
-within a patience, the waiting client does, so that a dead writer's last version arrives, too.
+within a patience, the waiting client does, so that a dead writer's last version arrives, too. Watches on both nodes tell of news:
+waiting, and asking again, send no requests while nothing happens.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Final
 
 from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable
-from ..limits import DEFAULT_TIMEOUT_S
+from ..limits import DEFAULT_TIMEOUT_S, Limits
 from ..nodes.context import TableContext
 from ..nodes.records import Head, Published
-from ..service.clock import Deadline, Timeout, bounding
-from .patience import Patience
+from ..service.clock import Clock, Deadline, Timeout, bounding
 
-__all__ = ["Arrivals"]
+__all__ = ["Patience", "VersionWatch"]
+
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,35 @@ _PAUSE_S: Final = 0.5
 """The time between two looks while the coordinator is away."""
 
 
-class Arrivals:
+class Patience:
+    """How long to wait for others; doubles each time it was used up, and starts again when something moved."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._length_s = limits.patience_s
+        self._since_s = clock.monotonic_s()
+        self._seen: dict[type, object] = {}
+
+    def see(self, state: Head | Published) -> None:
+        """Note the current state; patience starts again if it moved."""
+        before = self._seen.setdefault(type(state), state)
+        if state != before:
+            self._seen[type(state)] = state
+            self._since_s, self._length_s = self._clock.monotonic_s(), self._limits.patience_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it ends."""
+        # check: patience-ends (0.0 -> 1.0)
+        return max(0.0, self._since_s + self._length_s - self._clock.monotonic_s())
+
+    def used(self) -> None:
+        """Another client's work was done (or tried) because patience was over."""
+        self._since_s = self._clock.monotonic_s()
+        self._length_s = min(self._length_s * 2, self._limits.patience_s_max)
+
+
+class VersionWatch:
     """The published versions of one table, as they come. One thread asks at a time; any may `close`."""
 
     def __init__(self, context: TableContext, publish: Callable[[], int]) -> None:
