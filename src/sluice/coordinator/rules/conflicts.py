@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...storage.actions import AddFile, Metadata
 from ...storage.actions.features import check_writable
@@ -44,6 +44,7 @@ __all__ = [
     "Rule",
     "check",
     "effective_level",
+    "questions",
     "refusal",
     "replaces",
     "shared_in_words",
@@ -139,6 +140,10 @@ class Rule:
     detect: Callable[[Encounter], str | None]
     error: str
     advice: str
+
+
+Questions: TypeAlias = Mapping[str, Mapping[IsolationLevel, tuple[Rule, ...]]]
+"""Rules in their order, by the policy's value and the level."""
 
 
 def _some(names: Iterable[str]) -> str:
@@ -390,7 +395,18 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
 )
 
-APPLICATION: Final = tuple(rule for rule in RULES if rule.name == "application-advanced")
+
+def questions(rules: Iterable[Rule]) -> Questions:
+    """What the rules ask, for each policy and level. Looking this up costs a decision less than asking each rule whether it applies."""
+    asked = tuple(rules)
+    return {
+        policy.value: {level: tuple(each for each in asked if level in each.levels and policy in each.policies) for level in _ALL}
+        for policy in ConflictPolicy
+    }
+
+
+_EVERY: Final = questions(RULES)
+APPLICATION: Final = questions(rule for rule in RULES if rule.name == "application-advanced")
 """The only rule that compares application numbers."""
 
 
@@ -404,14 +420,12 @@ def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> I
     return IsolationLevel.SNAPSHOT
 
 
-def check(encounter: Encounter, rules: Iterable[Rule] = RULES) -> Finding | None:
+def check(encounter: Encounter, rules: Questions = _EVERY) -> Finding | None:
     """The first rule by which the winner stops the transaction, or None if both can commit."""
-    policy = ConflictPolicy(encounter.mine.policy)
-    for rule in rules:
-        if encounter.level in rule.levels and policy in rule.policies:
-            what = rule.detect(encounter)
-            if what is not None:
-                return Finding(rule, encounter.winner, what)
+    for rule in rules[encounter.mine.policy][encounter.level]:
+        what = rule.detect(encounter)
+        if what is not None:
+            return Finding(rule, encounter.winner, what)
     return None
 
 

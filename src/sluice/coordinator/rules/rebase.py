@@ -20,7 +20,7 @@ from ...storage.actions.lineage import moved_rows
 from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
+from .conflicts import APPENDED, RULES, Encounter, Finding, check, effective_level, questions, replaces, shared_in_words
 from .intent import OWN_PARTITIONS, Footprint, Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
@@ -33,8 +33,8 @@ __all__ = ["Attempt", "meet", "meet_all"]
 
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
 _NOTES_MAX: Final = 50
-_BEFORE_ROWS: Final[tuple[Rule, ...]] = RULES[:-1]
-_ROWS: Final[tuple[Rule, ...]] = RULES[-1:]
+_BEFORE_ROWS: Final = questions(RULES[:-1])
+_ROWS: Final = questions(RULES[-1:])
 _REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.value)
 
 
