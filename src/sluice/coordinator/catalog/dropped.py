@@ -16,17 +16,15 @@ from typing import Final
 import orjson
 
 from ...storage.errors import InvalidRequest, TableDropped, TableExists, TableNotFound, Unavailable
-from ..errors import NamespaceNotFound
-from ..nodes.catalog_records import DEFAULT, DroppedRecord, NameRecord, ensure_catalog, key_of
+from ..nodes.catalog_records import DroppedRecord, NameRecord, ensure_catalog
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
-from ..nodes.records import Head, Published
+from ..nodes.records import Head, Published, incarnation_of, root_field
 from ..nodes.removal import Tombstone
-from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write
-from .applied_once import applied_once
-from .meaning import Home, Meaning, incarnation_of, look_at, spelled_in
+from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write, put
+from .meaning import Home, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
 from .names import TableName
-from .naming import Named, remove_remains, require_table
+from .naming import Named, require_namespace, require_table
 
 __all__ = ["close_named", "dropped_as", "dropped_tables", "hand_to_removal", "reopen", "require_not_dropped", "strike_out"]
 
@@ -80,18 +78,15 @@ def reopen(home: Home, identity: str, name: TableName) -> Named:
         if node is None or dropped is None or dropped.purging:
             raise TableNotFound(f"the table dropped as {identity} is not there any more, or its data are being deleted", name=str(name))
         tree = TableTree(dropped.location)
-        [found] = home.fresh(lambda session: look_at(session, name))
+        found = look_up(home, name)
         root, back = home.nodes(tree.root, tree.name)
-        if found.namespace is None and key_of(name.namespace) != DEFAULT:
-            raise NamespaceNotFound(
-                f"there is no namespace {name.namespace}: create it first, or give another name", namespace=name.namespace
-            )
+        require_namespace(found)
         if found.record is not None and (found.meaning is Meaning.TABLE or found.creator is not None):
             raise TableExists(f"the name {found.spelled} is taken by {found.record.location}: give another name", name=str(name))
         if found.record is not None:
             remove_remains(home, found)
             continue
-        if root is None or orjson.loads(root.data).get(_MARK) != identity:
+        if root is None or root_field(root, _MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
         content = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
         record = NameRecord(
@@ -102,7 +97,7 @@ def reopen(home: Home, identity: str, name: TableName) -> Named:
             Write(root.path, orjson.dumps(content), root.version),
             Create(tree.incarnation(incarnation_of(root))),
             Create(name.path, record.encode()),
-            Create(tree.name, path) if back is None else Write(tree.name, path, back.version),
+            put(tree.name, path, back),
             # check: what-is-brought-back-is-not-deleted (node.version -> -1)
             Delete(node.path, node.version),
         ]
@@ -124,7 +119,11 @@ def dropped_tables(home: Home) -> list[tuple[str, DroppedRecord]]:
 
 def dropped_as(home: Home, name: TableName) -> list[tuple[str, DroppedRecord]]:
     """The tables dropped under this name whose data are not being deleted, latest first."""
-    return [(each, record) for each, record in dropped_tables(home) if _name_of(record).key == name.key and not record.purging]
+    return [
+        (each, record)
+        for each, record in dropped_tables(home)
+        if TableName(record.namespace, record.name).key == name.key and not record.purging
+    ]
 
 
 def require_not_dropped(home: Home, name: TableName) -> None:
@@ -151,13 +150,13 @@ def hand_to_removal(home: Home, identity: str) -> DroppedRecord:
         root, head, tomb = home.nodes(tree.root, tree.head, tree.tombstone)
         gone = replace(dropped, purging=True)
         ops: list[Op] = [Write(path, gone.encode(), node.version)]
-        if root is not None and head is not None and orjson.loads(root.data).get(_MARK) == identity:
+        if root is not None and head is not None and root_field(root, _MARK) == identity:
             home.fresh(lambda session: session.ensure_path(DROPPED))
             grave = orjson.dumps(asdict(Tombstone(Head.decode(head.data).version, home.clock.now_ms(), deleting=True)))
             ops += [
                 Check(root.path, root.version),
                 Create(tree.closed),
-                Create(tree.tombstone, grave) if tomb is None else Write(tree.tombstone, grave, tomb.version),
+                put(tree.tombstone, grave, tomb),
             ]
         if applied_once(home, ops):
             return gone
@@ -175,10 +174,6 @@ def strike_out(home: Home, identity: str) -> None:
 
 def _record(node: Node | None) -> DroppedRecord | None:
     return None if node is None else DroppedRecord.decode(node.data)
-
-
-def _name_of(record: DroppedRecord) -> TableName:
-    return TableName(record.namespace, record.name)
 
 
 def _user() -> str:

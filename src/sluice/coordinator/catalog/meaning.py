@@ -1,26 +1,36 @@
-"""What a name means now: a table, one that is being created, or nothing any more."""
+"""What a name means now (a table, one that is being created, or nothing any more), and changes of names, which take effect once.
+
+After a lost reply the client finds out whether its multi happened: each multi also creates a node of a fresh name, its mark.
+Once a barrier has returned, the mark exists exactly if the multi took effect, whatever others have changed since. The client
+removes its mark when it has its answer; marks of clients that died before that are removed by later changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Final, TypeVar
 
-import orjson
-
 from ...storage.dataclass import dataclass
+from ...storage.errors import Unavailable
 from ..errors import SessionLost
 from ..nodes.catalog_records import NameRecord, NamespaceRecord, namespace_path
-from ..nodes.context import TableContext, is_closed
-from ..nodes.layout import TableTree
-from ..nodes.records import Head
+from ..nodes.context import TableContext
+from ..nodes.creation import begun_tree_removal
+from ..nodes.layout import CATALOG_CHANGES, TableTree
+from ..nodes.records import Head, is_closed
 from ..service.clock import Clock, SystemClock
-from ..service.store import CoordinationStore, Node
+from ..service.store import ApplyRefused, CoordinationStore, Create, Delete, Node, NoNode, Op, ReplyLost, StoreError
 from .names import TableName
 
-__all__ = ["Found", "Home", "Meaning", "incarnation_of", "look_at", "meaning_of", "spelled_in"]
+__all__ = ["Found", "Home", "Meaning", "applied_once", "look_at", "look_up", "remove_remains", "spelled_in"]
 
 _SESSIONS_MAX: Final = 5
+_ATTEMPTS: Final = 20
+_FORGOTTEN_AFTER_MS: Final = 24 * 3600 * 1000
+"""A mark is read within the time of one call; a day is longer than any."""
 
 _T = TypeVar("_T")
 
@@ -78,10 +88,20 @@ class Found:
 
     @property
     def meaning(self) -> Meaning:
-        """What the name means."""
-        if self.record is None:
+        """What the name means.
+
+        A name is as real as its table: while the table has no version, nobody finds it; and a table that was replaced by another
+        one at its location (dropped by a client that knows no names) takes its name with it.
+        """
+        if self.record is None or self.root is None or self.head is None or is_closed(self.root):
             return Meaning.NOTHING
-        return meaning_of(self.record, self.root, self.head, self.back, self.name)
+        state = Head.decode(self.head.data)
+        if state.version < 0:
+            ours = self.back is not None and self.back.data.decode() == self.name.path
+            # check: names-begin-with-their-own-table (ours -> True)
+            return Meaning.BEGUN if ours else Meaning.NOTHING
+        # check: names-mean-their-own-table (state.table_id == self.record.table_id -> True)
+        return Meaning.TABLE if state.table_id == self.record.table_id else Meaning.NOTHING
 
     @property
     def spelled(self) -> TableName:
@@ -94,23 +114,6 @@ class Found:
         """The nodes of the table that the record names."""
         assert self.record is not None
         return TableTree(self.record.location)
-
-
-def meaning_of(record: NameRecord, root: Node | None, head: Node | None, back: Node | None, name: TableName) -> Meaning:
-    """What a name's record means, given its table's node, head, and node that leads back to the name.
-
-    A name is as real as its table: while the table has no version, nobody finds it; and a table that was replaced by another
-    one at its location (dropped by a client that knows no names) takes its name with it.
-    """
-    if root is None or head is None or is_closed(root):
-        return Meaning.NOTHING
-    state = Head.decode(head.data)
-    if state.version < 0:
-        ours = back is not None and back.data.decode() == name.path
-        # check: names-begin-with-their-own-table (ours -> True)
-        return Meaning.BEGUN if ours else Meaning.NOTHING
-    # check: names-mean-their-own-table (state.table_id == record.table_id -> True)
-    return Meaning.TABLE if state.table_id == record.table_id else Meaning.NOTHING
 
 
 def look_at(session: CoordinationStore, *names: TableName) -> list[Found]:
@@ -130,11 +133,76 @@ def look_at(session: CoordinationStore, *names: TableName) -> list[Found]:
     return found
 
 
+def look_up(home: Home, name: TableName) -> Found:
+    """Everything about a name, as of now."""
+    return home.fresh(lambda session: look_at(session, name))[0]
+
+
 def spelled_in(namespace: Node | None, name: TableName) -> TableName:
     """The name with its namespace as that was spelled when it was made."""
     return name if namespace is None else TableName(NamespaceRecord.of(namespace).name, name.name)
 
 
-def incarnation_of(root: Node) -> str:
-    """The identity of a table's nodes, from the table's node."""
-    return str(orjson.loads(root.data)["incarnation"])
+# -- changes ---------------------------------------------------------------------------------------------------------------
+
+
+def applied_once(home: Home, ops: Sequence[Op]) -> bool:
+    """Apply a multi exactly once, although replies and sessions get lost; False if it was refused, since others were faster.
+
+    Its parent nodes must exist. Raises CoordinatorUnavailable, after which it may have taken effect if the coordinator went away
+    before it could be asked.
+    """
+    mark = f"{CATALOG_CHANGES}/{uuid.uuid4().hex}"
+    whole = [*ops, Create(mark, str(home.clock.now_ms()).encode())]
+    for _ in range(_ATTEMPTS):
+        try:
+            home.connect().apply(whole)
+        except ApplyRefused:
+            return False
+        except SessionLost:  # nothing was sent
+            continue
+        except ReplyLost:
+            # check: lost-changes-of-names-are-looked-for (not _took_effect(home, mark) -> True)
+            if not _took_effect(home, mark):
+                continue
+        _forget(home, mark)
+        return True
+    raise Unavailable("the coordinator's sessions end before a change of names is answered: try again")
+
+
+def _took_effect(home: Home, mark: str) -> bool:
+    while True:
+        try:
+            session = home.connect()
+            session.barrier()
+            return session.read(mark) is not None
+        except SessionLost:
+            continue
+
+
+def _forget(home: Home, mark: str) -> None:
+    """Remove this mark, and those that dead clients left. What fails is left to later changes."""
+    with suppress(StoreError, Unavailable):
+        session = home.connect()
+        names = session.children(CATALOG_CHANGES) or ()
+        others = session.read_many([f"{CATALOG_CHANGES}/{name}" for name in names if f"{CATALOG_CHANGES}/{name}" != mark])
+        old = [node.path for node in others if node is not None and home.clock.now_ms() - int(node.data) > _FORGOTTEN_AFTER_MS]
+        for path in (mark, *old):
+            with suppress(NoNode):
+                session.delete(path)
+
+
+def remove_remains(home: Home, found: Found) -> bool:
+    """Remove a name that means no table, with the begun nodes of one; False if something changed: look again."""
+    if found.node is None:
+        return True
+    ops: list[Op] = [Delete(found.node.path, found.node.version)]
+    if found.meaning is Meaning.BEGUN:
+        begun = home.fresh(lambda session: begun_tree_removal(session, found.tree))
+        if not begun:
+            return False
+        # check: begun-tables-go-with-their-names
+        ops = [*begun, *ops]
+    elif found.back is not None and found.back.data.decode() == found.name.path:
+        ops.append(Delete(found.back.path, found.back.version))
+    return applied_once(home, ops)

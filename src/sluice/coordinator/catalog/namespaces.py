@@ -11,10 +11,8 @@ from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
 from ..nodes.layout import CATALOG, NAMESPACES
 from ..service.store import CoordinationStore, Create, Delete, Node, Write
-from .applied_once import applied_once
-from .meaning import Found, Home, Meaning, look_at
+from .meaning import Found, Home, Meaning, applied_once, look_at, remove_remains
 from .names import TableName, check_namespace
-from .naming import remove_remains
 
 __all__ = ["alter_namespace", "create_namespace", "drop_namespace", "names_in", "namespace", "namespaces", "root_of", "set_root"]
 

@@ -6,27 +6,43 @@ refused and looks again.
 
 A new table's name and nodes are made together, before its first version is committed. Until then nobody finds the name. If
 the creator fails, it takes both back; if it dies, the next client that wants the name does.
+
+After the coordinator's data were lost, names come back from the tables' logs. Tables are recovered one by one, in any order, and
+a log may lag behind the last change of its table's name. So two tables may claim one name: the one that was given it last gets
+it, whichever is recovered first.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound, Unavailable
-from ..errors import NamespaceNotFound
-from ..nodes.catalog_records import DEFAULT, NameRecord, ensure_catalog, key_of
-from ..nodes.context import TableContext, is_closed
-from ..nodes.creation import begun_tree_removal, check_tree, tree_ops
+from ..errors import NamespaceExists, NamespaceNotFound
+from ..nodes.catalog_records import DEFAULT, NameRecord, NamespaceRecord, ensure_catalog, key_of
+from ..nodes.context import TableContext
+from ..nodes.creation import check_tree, tree_ops
 from ..nodes.layout import TableTree
-from ..nodes.records import Head
-from ..service.store import ANY_VERSION, Check, Create, Delete, Node, Op, Write
-from .applied_once import applied_once
-from .meaning import Found, Home, Meaning, incarnation_of, look_at, spelled_in
+from ..nodes.records import Head, incarnation_of, is_closed
+from ..service.store import ANY_VERSION, Check, Create, Delete, Node, Op, Write, put
+from .meaning import Found, Home, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
 from .names import TableName
+from .namespaces import create_namespace
 
-__all__ = ["Named", "NewName", "make_named", "register", "remove_remains", "rename", "require_table", "take_back", "unname"]
+__all__ = [
+    "Named",
+    "NewName",
+    "claim_name",
+    "make_named",
+    "register",
+    "rename",
+    "require_namespace",
+    "require_table",
+    "take_back",
+    "unname",
+]
 
 _ATTEMPTS: Final = 20
 
@@ -60,8 +76,8 @@ def make_named(context: TableContext, new: NewName, *, creator: str) -> None:
     record = new.record(tree.location, creator)
     for _ in range(_ATTEMPTS):
         home.fresh(ensure_catalog)
-        [found] = home.fresh(lambda session: look_at(session, new.name))
-        _require_namespace(found)
+        found = look_up(home, new.name)
+        require_namespace(found)
         if found.record is not None:
             _clear(home, found)
             continue
@@ -79,7 +95,7 @@ def take_back(context: TableContext, new: NewName) -> None:
     """Take back a name, and its table's nodes, if no version of the table was ratified under it."""
     home = Home.of(context)
     for _ in range(_ATTEMPTS):
-        [found] = home.fresh(lambda session: look_at(session, new.name))
+        found = look_up(home, new.name)
         if found.record is None or found.record.table_id != new.table_id or found.meaning is Meaning.TABLE:
             return
         if remove_remains(home, found):
@@ -103,14 +119,12 @@ def _nodes_for(context: TableContext, home: Home, new: NewName) -> list[Op] | No
             f"the coordinator knows a table at {tree.location} already: open it, or register it under a name", location=tree.location
         )
     begun: list[Op] = [Check(tree.incarnation(incarnation_of(root)), ANY_VERSION), Check(tree.head, head.version)]
-    if back is None:
-        return [*begun, Create(tree.name, path)]
-    other = TableName(*back.data.decode().split("/")[-2:])
-    [found] = home.fresh(lambda session: look_at(session, other))
-    if found.record is None or found.record.location != tree.location:
-        return [*begun, Write(tree.name, path, back.version)]
-    _clear(home, found)
-    return None
+    if back is not None:
+        found = look_up(home, _name_at(back))
+        if found.record is not None and found.record.location == tree.location:
+            _clear(home, found)
+            return None
+    return [*begun, put(tree.name, path, back)]
 
 
 def _clear(home: Home, found: Found) -> None:
@@ -130,22 +144,6 @@ def _clear(home: Home, found: Found) -> None:
     remove_remains(home, found)
 
 
-def remove_remains(home: Home, found: Found) -> bool:
-    """Remove a name that means no table, with the begun nodes of one; False if something changed: look again."""
-    if found.node is None:
-        return True
-    ops: list[Op] = [Delete(found.node.path, found.node.version)]
-    if found.meaning is Meaning.BEGUN:
-        begun = home.fresh(lambda session: begun_tree_removal(session, found.tree))
-        if not begun:
-            return False
-        # check: begun-tables-go-with-their-names
-        ops = [*begun, *ops]
-    elif found.back is not None and found.back.data.decode() == found.name.path:
-        ops.append(Delete(found.back.path, found.back.version))
-    return applied_once(home, ops)
-
-
 # -- of a table that exists ----------------------------------------------------------------------------------------------
 
 
@@ -162,8 +160,8 @@ def register(home: Home, name: TableName, location: str, *, managed: bool = Fals
         state = None if root is None or head is None or is_closed(root) else Head.decode(head.data)
         if root is None or state is None or state.version < 0:
             raise TableNotFound(f"the coordinator knows no table at {location}: create it, or attach it", location=location)
-        [found] = home.fresh(lambda session: look_at(session, name))
-        _require_namespace(found)
+        found = look_up(home, name)
+        require_namespace(found)
         if found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location:
             return found.spelled, found.record
         if found.record is not None:
@@ -180,7 +178,7 @@ def register(home: Home, name: TableName, location: str, *, managed: bool = Fals
         ops: list[Op] = [
             Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
             Create(name.path, record.encode()),
-            Create(tree.name, name.path.encode()) if back is None else Write(tree.name, name.path.encode(), back.version),
+            put(tree.name, name.path.encode(), back),
         ]
         if applied_once(home, ops):
             return spelled_in(found.namespace, name), record
@@ -196,7 +194,7 @@ def rename(home: Home, old: TableName, new: TableName) -> Named:
     for _ in range(_ATTEMPTS):
         found, target = home.fresh(lambda session: look_at(session, old, new))
         record, node, root = require_table(found)
-        _require_namespace(target)
+        require_namespace(target)
         fresh = replace(record, name=new.name, named_ms=max(home.clock.now_ms(), record.named_ms + 1), creator="")
         # the incarnation keeps a rename from meeting a drop by a client that knows no names
         ops: list[Op] = [Check(found.tree.incarnation(incarnation_of(root)), ANY_VERSION)]
@@ -206,7 +204,7 @@ def rename(home: Home, old: TableName, new: TableName) -> Named:
             if target.record is not None:
                 _clear(home, target)
                 continue
-            ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), _leading_to(found, new)]
+            ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), put(found.tree.name, new.path.encode(), found.back)]
         if applied_once(home, ops):
             return spelled_in(target.namespace, new), fresh
     raise _busy(old)
@@ -215,7 +213,7 @@ def rename(home: Home, old: TableName, new: TableName) -> Named:
 def unname(home: Home, name: TableName) -> NameRecord:
     """Take a table's name away; the table stays, at its location. Returns what the record was. Raises TableNotFound."""
     for _ in range(_ATTEMPTS):
-        [found] = home.fresh(lambda session: look_at(session, name))
+        found = look_up(home, name)
         if found.meaning is Meaning.BEGUN and found.record is not None:
             if remove_remains(home, found):
                 return found.record
@@ -229,30 +227,78 @@ def unname(home: Home, name: TableName) -> NameRecord:
 
 def require_table(found: Found) -> tuple[NameRecord, Node, Node]:
     """The record of a name that means a table, its node and the table's. Raises NamespaceNotFound, TableNotFound."""
-    _require_namespace(found)
+    require_namespace(found)
     if found.meaning is not Meaning.TABLE or found.record is None or found.node is None or found.root is None:
         why = ": it is being created, or its creator died" if found.meaning is Meaning.BEGUN else ""
         raise TableNotFound(f"there is no table {found.name}{why}", name=str(found.name))
     return found.record, found.node, found.root
 
 
-def _require_namespace(found: Found) -> None:
+def require_namespace(found: Found) -> None:
+    """Raise NamespaceNotFound if the namespace of a name does not exist."""
     if found.namespace is None and key_of(found.name.namespace) != DEFAULT:
         raise NamespaceNotFound(f"there is no namespace {found.name.namespace}: create it first", namespace=found.name.namespace)
 
 
 def _holder(home: Home, back: Node, location: str) -> TableName | None:
     """The name to which a table's node leads, if that name means this table."""
-    [found] = home.fresh(lambda session: look_at(session, TableName(*back.data.decode().split("/")[-2:])))
+    found = look_up(home, _name_at(back))
     same = found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location
     return found.spelled if same else None
 
 
-def _leading_to(found: Found, name: TableName) -> Op:
-    """Let the table's node lead to another name."""
-    path, back = name.path.encode(), found.back
-    return Create(found.tree.name, path) if back is None else Write(back.path, path, back.version)
+def _name_at(back: Node) -> TableName:
+    """The name to which a table's node leads."""
+    return TableName(*back.data.decode().split("/")[-2:])
 
 
 def _busy(name: TableName) -> Unavailable:
     return Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))
+
+
+# -- after the coordinator's data were lost ----------------------------------------------------------------------------------
+
+
+def claim_name(home: Home, name: TableName, location: str, *, named_ms: int, managed: bool) -> bool:
+    """Give a table the name that its log says it got at `named_ms`; False if another table got that name later.
+
+    Makes the namespace if it does not exist. A table that got the name earlier loses it.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            register(home, name, location, managed=managed, named_ms=named_ms)
+        except NamespaceNotFound:
+            with suppress(NamespaceExists):
+                create_namespace(home, NamespaceRecord(name.namespace, created_ms=home.clock.now_ms()))
+            continue
+        except TableExists:
+            found = look_up(home, name)
+            if found.record is None or found.meaning is not Meaning.TABLE:
+                continue
+            # check: the-last-name-counts (found.record.named_ms -> -1)
+            if found.record.named_ms >= named_ms:
+                return False
+            if _replaced(home, found, NameRecord(name.name, location, "", managed, named_ms)):
+                return True
+            continue
+        return True
+    raise Unavailable(f"other clients keep changing the name {name}: give it by Catalog.register", name=str(name))
+
+
+def _replaced(home: Home, found: Found, record: NameRecord) -> bool:
+    """Give the name to another table; False if something changed: look again."""
+    assert found.node is not None
+    tree = TableTree(record.location)
+    root, head, back = home.nodes(tree.root, tree.head, tree.name)
+    if root is None or head is None:
+        return False
+    path = found.name.path.encode()
+    fresh = replace(record, table_id=Head.decode(head.data).table_id)
+    ops: list[Op] = [
+        Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
+        Write(found.node.path, fresh.encode(), found.node.version),
+        put(tree.name, path, back),
+    ]
+    if found.back is not None and found.back.data == path:
+        ops.append(Delete(found.back.path, found.back.version))
+    return applied_once(home, ops)

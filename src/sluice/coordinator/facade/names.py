@@ -29,8 +29,7 @@ from ..catalog.namespaces import (
     root_of,
     set_root,
 )
-from ..catalog.naming import NewName, make_named, register, rename, require_table, take_back, unname
-from ..catalog.recovering import claim_name
+from ..catalog.naming import NewName, claim_name, make_named, register, rename, require_table, take_back, unname
 from ..errors import OutcomeUnknown
 from ..nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
 from ..nodes.identity import owner_of

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TypeVar
 
-import orjson
-
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError, TableDropped
 from ...storage.stores.location import open_store
@@ -22,10 +20,9 @@ from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore,
 from .identity import another_id, owner_of
 from .layout import TableTree
 from .presence import Presence
-from .protocol import require_protocol
-from .records import Head, Published, Rendering
+from .records import Head, Published, Rendering, incarnation_of, is_closed, require_protocol
 
-__all__ = ["TableContext", "TableState", "is_closed"]
+__all__ = ["TableContext", "TableState"]
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -116,7 +113,7 @@ class TableContext:
                 self._refuse_dropped(session, closed=root is not None)
             return  # it is about to be made, or the next request finds out
         require_protocol(root, self.tree.location)
-        found, known = _incarnation(root), self._known.incarnation
+        found, known = incarnation_of(root), self._known.incarnation
         # check: former-trees-are-noticed
         if known and found and found != known:
             raise TreeReplaced(
@@ -331,19 +328,3 @@ class TableContext:
             transaction_id=transaction_id,
             stage="intent",
         ) from trouble
-
-
-def is_closed(root: Node) -> bool:
-    """Whether a table's node says that its tree is being removed."""
-    try:
-        return bool(orjson.loads(root.data).get("closed"))
-    except (orjson.JSONDecodeError, AttributeError):
-        return False
-
-
-def _incarnation(root: Node) -> str:
-    """The tree's identity in the data of a table's node; "" if the data do not have one."""
-    try:
-        return str(orjson.loads(root.data).get("incarnation", ""))
-    except (orjson.JSONDecodeError, AttributeError):
-        return ""

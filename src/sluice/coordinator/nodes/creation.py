@@ -11,11 +11,10 @@ import orjson
 from ...storage.errors import InvalidRequest, NotATable, Unavailable
 from ..formats import NODE_PROTOCOL
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
-from .context import TableContext, is_closed
+from .context import TableContext
 from .layout import CLIENTS, GRAVES, OPEN, TABLES, TableTree
 from .lease_records import Place
-from .protocol import require_protocol
-from .records import Head, Published
+from .records import Head, Published, incarnation_of, is_closed, require_protocol
 
 __all__ = [
     "begun_tree_removal",
@@ -124,7 +123,7 @@ def begun_tree_removal(session: CoordinationStore, tree: TableTree) -> list[Op]:
     if root is None or node is None or Head.decode(node.data).version >= 0:
         return []
     # a rebuilt tree starts with equal data versions
-    same = Check(tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION)
+    same = Check(tree.incarnation(incarnation_of(root)), ANY_VERSION)
     gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(session, tree.root)]
     return [same, *gone, Delete(tree.root)]
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
+
+import orjson
 
 from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ...version import ENGINE
-from ..errors import UnknownFormat
+from ..errors import ProtocolMismatch, UnknownFormat
 from ..fields import MalformedRecord, load
-from ..formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, PUBLISHED_FORMAT, RENDERING, Record
+from ..formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, NODE_PROTOCOL, PUBLISHED_FORMAT, RENDERING, Record
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal
+from ..service.store import Node
 
 __all__ = [
     "NO_SLOT",
@@ -29,8 +32,12 @@ __all__ = [
     "Verdict",
     "VersionPlan",
     "digest",
+    "incarnation_of",
     "is_batch",
+    "is_closed",
     "read_intent",
+    "require_protocol",
+    "root_field",
 ]
 
 
@@ -103,6 +110,39 @@ class Published(Record):
             raise MalformedRecord(f"published.commits[{transaction_id!r}] has {len(place)} numbers, not 4", kind="published")
         slot, version, ordinal, timestamp_ms = place
         return slot, version, ordinal, timestamp_ms
+
+
+def root_field(root: Node, name: str) -> Any:
+    """A field in the data of a table's own node; None if it has none."""
+    try:
+        return orjson.loads(root.data).get(name)
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+
+
+def require_protocol(root: Node, location: str) -> None:
+    """Raise ProtocolMismatch if a table's node names another node protocol than this sluice's, or none."""
+    try:
+        found = orjson.loads(root.data).get("protocol")
+    except (orjson.JSONDecodeError, AttributeError):
+        found = root.data[:40]
+    if found != NODE_PROTOCOL:
+        raise ProtocolMismatch(
+            f"the coordinator keeps {location} by node protocol {found!r}, but this sluice uses {NODE_PROTOCOL}; "
+            "use the version of sluice that the other writers use",
+            found=found,
+            expected=NODE_PROTOCOL,
+        )
+
+
+def is_closed(root: Node) -> bool:
+    """Whether a table's node says that its tree is being removed."""
+    return bool(root_field(root, "closed"))
+
+
+def incarnation_of(root: Node) -> str:
+    """The identity of a table's tree, from the table's node; "" if its data do not have one."""
+    return str(root_field(root, "incarnation") or "")
 
 
 def read_intent(data: bytes, head: Head) -> Intent:

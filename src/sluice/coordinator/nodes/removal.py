@@ -40,6 +40,7 @@ from ..service.store import (
     Op,
     ReplyLost,
     Write,
+    put,
 )
 from .catalog_records import NameRecord
 from .context import TableContext
@@ -99,7 +100,7 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
         ]
         if forgotten:
             session.ensure_path(DROPPED)
-            ops.append(_tombstone(tree.tombstone, grave, former))
+            ops.append(put(tree.tombstone, grave, former))
         try:
             session.apply(ops)
         except (ApplyRefused, ReplyLost):
@@ -114,10 +115,6 @@ def name_removal(session: CoordinationStore, tree: TableTree, back: Node | None)
     node = session.read(back.data.decode())
     ours = node is not None and NameRecord.decode(node.data).location == tree.location
     return [Check(back.path, back.version), *([Delete(node.path, node.version)] if ours and node is not None else [])]
-
-
-def _tombstone(path: str, data: bytes, former: Node | None) -> Op:
-    return Create(path, data) if former is None else Write(path, data, former.version)
 
 
 def remove_closed_tree(context: TableContext) -> None:
@@ -241,9 +238,10 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         if deleter is not None:
             raise _taken(context, deleter)
         body = orjson.dumps({**claim, "since_ms": context.clock.now_ms()})
-        stays: Op = Create(tree.deleter_left, body) if left is None else Write(tree.deleter_left, body, left.version)
         with suppress(ApplyRefused, ReplyLost):
-            session.apply([Check(tree.tombstone, grave.version), stays, Create(tree.deleter, body, ephemeral=True)])
+            session.apply(
+                [Check(tree.tombstone, grave.version), put(tree.deleter_left, body, left), Create(tree.deleter, body, ephemeral=True)]
+            )
             version = 0 if left is None else left.version + 1
             return Deletion(context, tombstone, identity, grave, version, first=left is None)
     raise Unavailable(f"the data of {tree.location} could not be claimed for deletion: repeat the drop", location=tree.location)

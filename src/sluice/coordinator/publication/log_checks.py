@@ -21,9 +21,9 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.timetravel import leading_commit_info
 from ...storage.stores.objects import ObjectStore
-from ..nodes.context import TableContext, is_closed
+from ..nodes.context import TableContext
 from ..nodes.layout import VerdictName
-from ..nodes.records import BatchRecord, VersionPlan
+from ..nodes.records import BatchRecord, VersionPlan, is_closed
 
 __all__ = ["LogPresence", "RecentFiles", "refuse_old_data"]
 

@@ -42,6 +42,7 @@ __all__ = [
     "check_path",
     "make_node",
     "parent_of",
+    "put",
     "request_bytes",
 ]
 
@@ -210,6 +211,11 @@ class CoordinationStore(Protocol):
     def close(self) -> None:
         """End the session; its ephemeral nodes vanish at once."""
         ...
+
+
+def put(path: str, data: bytes, former: Node | None) -> Op:
+    """Create a node, or write it if it exists: `former` is the node as it was read."""
+    return Create(path, data) if former is None else Write(path, data, former.version)
 
 
 def parent_of(path: str) -> str:
