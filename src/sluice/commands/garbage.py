@@ -8,8 +8,9 @@ from dataclasses import asdict
 import click
 import orjson
 
+from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.times import text_of as time_text
-from ..tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover, recover_all
+from ..tables.manage.recovery import RecoveryReport, recover, recover_all
 from .parts import At, on_table, print_grid, print_json, timeout_option, within
 
 

@@ -11,12 +11,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from weakref import WeakSet
 
-__all__ = [
-    "BytesBounded",
-    "ForkSafeLock",
-    "cached_by_size",
-]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -4,33 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "ADDRESS_KEY",
-    "CHANGE_COLUMN_NAMES",
-    "CHANGE_DATA_FOLDER",
-    "CHECKPOINT_PART_DIGITS",
-    "COMPRESSION",
-    "COORDINATOR_KEY",
-    "DELETED_FILE_RETENTION_DEFAULT_MS",
-    "DELETED_FILE_RETENTION_KEY",
-    "DELETION_VECTORS_KEY",
-    "ICT_ENABLED_KEY",
-    "ICT_ENABLEMENT_TIMESTAMP_KEY",
-    "ICT_ENABLEMENT_VERSION_KEY",
-    "LAST_CHECKPOINT",
-    "LOG_FOLDER",
-    "LONG_MAX",
-    "LONG_MIN",
-    "MANAGED_KEY",
-    "NAMED_MS_KEY",
-    "NAME_KEY",
-    "PROBE_PREFIX",
-    "SIDECAR_FOLDER",
-    "STAGED_FOLDER",
-    "VERSION_DIGITS",
-    "VERSION_MAX",
-]
-
 # The codec of data files, unless the writer names one.
 COMPRESSION: Final = "zstd"
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from .errors import InvalidRequest
 
-__all__ = ["interval_ms"]
-
 _NANOSECONDS: Final[Mapping[str, int]] = {
     "nanosecond": 1,
     "microsecond": 1_000,

@@ -15,8 +15,6 @@ import orjson
 
 from .errors import InvalidRequest
 
-__all__ = ["dumps", "loads", "require_json"]
-
 # Every integer too large for orjson has at least this many digits; false matches in strings or fractions only cost time.
 # Runs of digits are found fastest if all of them are replaced by the same one.
 _LONG_NUMBER = b"0" * 19

@@ -34,8 +34,6 @@ from .read.published_versions import published_versions
 from .table_writes import TableWrites
 from .write.repeated_writes import done_in_all
 
-__all__ = ["Consumer", "ConsumerTransaction"]
-
 _log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "sluice.consumer"

@@ -45,8 +45,6 @@ from .write.repeated_writes import done_in_all
 from .write.transaction_end import OpenTransaction
 from .write.write_once import application_transaction
 
-__all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "Named", "read_together"]
-
 _log = logging.getLogger(__name__)
 
 _ACKS: Final = ("published", "ratified")

@@ -12,8 +12,6 @@ from ..coordinator.facade.values import Commit, Outcome, SystemClock, Timeout, b
 from ..storage.errors import InvalidRequest, UnknownScheme
 from .client.address import TableAddress
 
-__all__ = ["outcome"]
-
 _TIMEOUT_S: Final = 120.0
 _RECORDS_ONLY: Final = 2**62
 """Beyond the end of every log, so that only the coordinator's records are searched."""

@@ -30,8 +30,6 @@ from .write.operation_records import written
 from .write.requirements import MODES, check_plan, newest_for_append, plan_on, require_replaceable, snapshot_for_change
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
-__all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -39,8 +39,6 @@ from .transaction import Transaction
 if TYPE_CHECKING:
     from .consumer import Consumer
 
-__all__ = ["Table"]
-
 T = TypeVar("T")
 
 

@@ -25,8 +25,6 @@ from .write.write_once import check_user_metadata
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["TableManagement"]
-
 T = TypeVar("T", bound="TableManagement")
 
 

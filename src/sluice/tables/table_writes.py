@@ -24,8 +24,6 @@ from .write.redefinition import asks_for_another, redefined_by_rows
 from .write.requirements import check_plan, newest_for_append, snapshot_for_change
 from .write.write_once import application_transaction
 
-__all__ = ["TableWrites"]
-
 _ACKS: Final = ("published", "ratified")
 
 

@@ -18,8 +18,6 @@ from ..storage.errors import InvalidRequest, InvariantBroken
 from .transaction import Transaction
 from .write.transaction_end import OpenTransaction
 
-__all__ = ["ATTEMPTS", "Transactional", "repeated", "transact"]
-
 _log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 10

@@ -35,8 +35,6 @@ from .write.transaction_end import OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
-__all__ = ["Transaction"]
-
 _log = logging.getLogger(__name__)
 
 _LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -2,17 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from sluice.storage.constants import LAST_CHECKPOINT
 from sluice.storage.errors import LogGap, NotATable, TableNotFound, VersionNotFound
-from sluice.storage.log.paths import (
-    LAST_CHECKPOINT,
-    LogKind,
-    checkpoint_part_path,
-    checkpoint_path,
-    commit_path,
-    compacted_path,
-    crc_path,
-    version_prefix,
-)
+from sluice.storage.log.paths import LogKind, checkpoint_part_path, checkpoint_path, commit_path, compacted_path, crc_path, version_prefix
 from sluice.storage.log.segment import LogSegment, latest_version, list_segment, list_versions
 from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import counted, new_store

@@ -10,8 +10,8 @@ from sluice.storage.errors import CorruptLogFile, LogGap, TableNotFound, Version
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.examination import Finding, examine_log
 from sluice.storage.log.paths import checkpoint_path, commit_path
-from sluice.storage.log.snapshot import Snapshot, version_at
-from sluice.storage.log.timetravel import commit_info, read_commit
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.log.timetravel import commit_info, read_commit, version_at
 from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import METADATA, START, add, counted, new_store, put_commit
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.limits import Limits
+from sluice.coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S, Limits
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.service.clock import SystemClock
@@ -27,7 +27,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.log.segment import latest_version
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.manage import creation, recovery
+from sluice.tables.manage import creation
 from sluice.tables.manage.recovery import HalfDone
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -114,7 +114,7 @@ def test_it_is_waited_for_every_former_session_and_put(place: Place, monkeypatch
     monkeypatch.setattr(SystemClock, "sleep", lambda _, seconds: slept.append(seconds))
     told: list[str] = []
     sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), told=told.append)
-    assert slept == [recovery.LONGEST_SESSION_S + recovery.LONGEST_PUT_S]
+    assert slept == [LONGEST_SESSION_S + LONGEST_PUT_S]
     assert "the log is at version 1" in told[0]
 
 

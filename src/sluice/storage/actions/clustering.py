@@ -13,20 +13,6 @@ from ..errors import CorruptLogFile
 from ..jsontext import dumps, loads
 from .records import DomainMetadata
 
-__all__ = [
-    "CLUSTERING_DOMAIN",
-    "CLUSTERING_FEATURE",
-    "CLUSTERING_PROVIDER",
-    "CLUSTER_COLUMNS_TAG",
-    "CLUSTER_TAG",
-    "Path",
-    "cluster_tags",
-    "clustering_columns",
-    "clustering_domain",
-    "columns_tag",
-    "dotted",
-]
-
 CLUSTERING_DOMAIN: Final = "delta.clustering"
 CLUSTERING_FEATURE: Final = "clustering"
 CLUSTERING_PROVIDER: Final = "sluice"

@@ -32,8 +32,6 @@ from .records import (
 )
 from .texts import LongText, Text, lines
 
-__all__ = ["action_of", "actions_of", "decode", "decode_commit", "decode_text", "encode", "encode_all", "without_files"]
-
 
 class _Malformed(ValueError):
     """Raised when a JSON value violates the protocol."""

@@ -17,25 +17,6 @@ from ..schema.computed import features_of_columns
 from ..schema.datatypes import StructType, schema_to_json
 from .records import Metadata, Protocol
 
-__all__ = [
-    "FEATURE_PREFIX",
-    "SLUICE_FEATURE",
-    "asked_features",
-    "check_asked_features",
-    "check_readable",
-    "check_writable",
-    "deletion_vectors",
-    "downgrade_for_detach",
-    "in_commit_timestamps",
-    "is_managed",
-    "new_protocol",
-    "reader_features",
-    "supported_feature",
-    "upgrade_for_attach",
-    "with_features",
-    "writer_features",
-]
-
 # Keeps out writers that do not use the coordinator; readers need not know it.
 SLUICE_FEATURE: Final = "sluice"
 

@@ -13,8 +13,6 @@ from .lineage import Moved, with_moves
 from .records import Action, AddFile, DeletionVector, RemoveFile
 from .wide_statistics import record_count
 
-__all__ = ["Actions", "Removals", "besides_removals", "removal"]
-
 _ROWS_AT_ONCE: Final = 4096
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector", "base_row_id", "default_row_commit_version")
 _LEAST_BYTES: Final = 140

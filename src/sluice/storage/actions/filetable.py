@@ -17,21 +17,6 @@ from ..dataclass import dataclass
 from ..jsontext import dumps, loads
 from .records import AddFile, DeletionVector, FileKey, RemoveFile
 
-__all__ = [
-    "FILES_SCHEMA",
-    "TOMBSTONES_SCHEMA",
-    "Deferred",
-    "LayeredTable",
-    "add_rows",
-    "adds_of",
-    "nulls",
-    "picked",
-    "remove_rows",
-    "removes_of",
-    "rows_at",
-    "without",
-]
-
 TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 VECTOR: Final = pa.struct(
     [

@@ -16,8 +16,6 @@ from ..dataclass import dataclass
 from ..errors import CorruptLogFile
 from .records import DeletionVector, RemoveFile
 
-__all__ = ["MOVED_TAG", "Moved", "moved_from", "moved_rows", "with_base", "with_moves"]
-
 MOVED_TAG = "sluice.moved"
 _BASE_TAG = "sluice.movedFrom"
 

@@ -26,8 +26,6 @@ from ..schema.datatypes import StructField, parse_schema
 from .features import reader_features, writer_features
 from .records import Metadata, Protocol
 
-__all__ = ["describe", "describe_protocol", "is_harmless"]
-
 _MODE: Final = "delta.columnMapping.mode"
 _ROW_TRACKING: Final = "delta.enableRowTracking"
 # What enabling column mapping adds to the metadata of fields.

@@ -12,23 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..dataclass import dataclass
 
-__all__ = [
-    "Action",
-    "AddCDCFile",
-    "AddFile",
-    "CheckpointMetadata",
-    "CommitInfo",
-    "DeletionVector",
-    "DomainMetadata",
-    "FileKey",
-    "Metadata",
-    "Protocol",
-    "RemoveFile",
-    "Sidecar",
-    "Txn",
-    "UnknownAction",
-]
-
 _T = TypeVar("_T")
 
 Extra: TypeAlias = Mapping[str, Any]

@@ -17,17 +17,6 @@ from ..jsontext import dumps, loads
 from .features import writer_features
 from .records import DomainMetadata, Metadata, Protocol
 
-__all__ = [
-    "COMMIT_VERSION_COLUMN_KEY",
-    "ROW_ID_COLUMN_KEY",
-    "ROW_TRACKING_DOMAIN",
-    "ROW_TRACKING_KEY",
-    "first_domain",
-    "materialized_columns",
-    "row_id_high_water_mark",
-    "tracks_rows",
-]
-
 ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
 ROW_TRACKING_KEY: Final = "delta.enableRowTracking"
 ROW_ID_COLUMN_KEY: Final = "delta.rowTracking.materializedRowIdColumnName"

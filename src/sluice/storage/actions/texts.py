@@ -20,8 +20,6 @@ from ..stores.objects import ObjectStore
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LongText", "Part", "Text", "concatenated", "lines", "pieces", "put_text", "sha256", "spooled", "stored_text", "stream_of"]
-
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """How much of a text is in memory at once; a stored text up to this size is read as a whole."""
 

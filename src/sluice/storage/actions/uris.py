@@ -23,8 +23,6 @@ from ..errors import UnsupportedFeature
 from ..schema.partitions import uri_to_path
 from ..stores.objects import ObjectStore, ReachesElsewhere
 
-__all__ = ["absolute", "key_inside", "object_at", "spellings"]
-
 # A scheme and a slash; a colon alone may be part of a relative path.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3"}

@@ -9,8 +9,6 @@ import orjson
 
 from .records import AddFile
 
-__all__ = ["live_count", "merged", "record_count", "wide"]
-
 
 def record_count(stats: str | None) -> int | None:
     """The physical number of rows in a file, including deleted ones; None if its statistics do not say."""

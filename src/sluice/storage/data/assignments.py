@@ -22,8 +22,6 @@ from ..expressions.nodes import Cast, Column, Node, Value, columns
 from ..expressions.sql import parse
 from ..schema.schema import StructField, StructType, arrow_type, to_arrow
 
-__all__ = ["Assignment", "Assignments", "assignment"]
-
 _MOMENTS = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
 
 

@@ -21,8 +21,6 @@ from ..schema.computed import generated_of
 from ..schema.datatypes import StructType, fields_inside
 from ..schema.sqltypes import column_type_sql, length_limit, quoted_name
 
-__all__ = ["Constraint", "Constraints"]
-
 _CHECK_PREFIX = "delta.constraints."
 _INVARIANTS_KEY = "delta.invariants"
 _GENERATED = "generated column"

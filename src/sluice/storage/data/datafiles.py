@@ -25,8 +25,6 @@ from .partition_split import PartitionKey, split
 from .row_ids import RowIdColumns
 from .statistics import INDEXED_COLUMNS_DEFAULT
 
-__all__ = ["TARGET_FILE_BYTES", "write_files"]
-
 TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 MAX_OPEN_PARTITIONS: Final = 512
 

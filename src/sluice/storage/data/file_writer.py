@@ -28,8 +28,6 @@ from .partition_split import PartitionKey
 from .row_ids import RowIdColumns
 from .statistics import StatsCollector
 
-__all__ = ["FileFormat", "OpenFile"]
-
 _SUFFIXES: Final = {"zstd": ".zstd", "snappy": ".snappy", "gzip": ".gz", "lz4": ".lz4", "brotli": ".br", "none": ""}
 # Below this number, a dictionary costs more time than it saves space.
 _DICTIONARY_BYTES: Final = 64 * 1024

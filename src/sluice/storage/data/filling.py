@@ -21,8 +21,6 @@ from ..schema.schema import from_arrow
 from ..schema.sqltypes import type_sql
 from .assignments import Assignment, Assignments, assignment
 
-__all__ = ["Filling", "check_definitions", "renewing"]
-
 _ONE_ROW = pa.table({"row": [0]})
 
 

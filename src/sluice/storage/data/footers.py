@@ -22,8 +22,6 @@ from ..stores.arrow_input import arrow_input
 from ..stores.objects import ObjectStore
 from .statistics import lower_bound, upper_bound
 
-__all__ = ["Footer", "read_footer"]
-
 _BOUNDED: Final = frozenset({"integer", "decimal", "date", "string", "timestamp", "timestamp_ntz"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()

@@ -12,8 +12,6 @@ from ..errors import NullNotAllowed
 from ..schema.datatypes import PrimitiveType, StructType
 from ..schema.partitions import encode_column
 
-__all__ = ["PartitionKey", "split"]
-
 PartitionKey: TypeAlias = tuple[str | None, ...]  # the texts of the values, in the order of the partition columns
 
 # Combined codes are renumbered before they could exceed 64 bits.

@@ -20,8 +20,6 @@ from ..dataclass import dataclass
 from ..errors import InvalidRequest, SchemaMismatch
 from ..schema.datatypes import PrimitiveType, StructField, StructType
 
-__all__ = ["COMMIT_VERSION", "ROW_ID", "RowIdColumns", "refuse_reserved"]
-
 ROW_ID: Final = "_row_id"
 """The name under which users get a row's id (int64)."""
 COMMIT_VERSION: Final = "_row_commit_version"

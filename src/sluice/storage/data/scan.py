@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..pruning.predicate import Predicate
     from .row_ids import RowIdColumns
 
-__all__ = ["TableScan"]
-
 _THREADS: Final = 4
 # Partition values are decoded for this many files at a time.
 _JOBS_AT_ONCE: Final = 4096

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..pruning.predicate import Predicate
     from .row_ids import RowIdColumns
 
-__all__ = ["FileReader", "Found", "Job", "OpenFile"]
-
 # Objects up to this size are fetched as a whole: one request instead of three.
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
 _BATCH_ROWS: Final = 64 * 1024

@@ -22,8 +22,6 @@ from ..dataclass import dataclass
 from ..schema.arrow_schema import kind
 from ..schema.datatypes import PrimitiveType, StructType
 
-__all__ = ["INDEXED_COLUMNS_DEFAULT", "Leaf", "StatsCollector", "collect", "leaves", "lower_bound", "text_of", "upper_bound"]
-
 # delta.dataSkippingNumIndexedCols
 INDEXED_COLUMNS_DEFAULT: Final = 32
 _TEXT_MAX: Final = 32

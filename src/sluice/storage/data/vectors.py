@@ -25,21 +25,6 @@ from ..actions.uris import key_inside, object_at
 from ..errors import BadChecksum, Corrupt, InvalidRequest, MissingObject, ObjectNotFound
 from ..stores.objects import ObjectStore, check_key
 
-__all__ = [
-    "INLINE_BYTES_MAX",
-    "Rows",
-    "decode_payload",
-    "encode_payload",
-    "from_text",
-    "inline_rows",
-    "plan_vector",
-    "positions_of",
-    "read_vector",
-    "rows_at",
-    "to_text",
-    "vector_key",
-]
-
 Rows: TypeAlias = BitMap64
 """Positions of rows in a data file, from 0 in the file's own order, including deleted rows."""
 

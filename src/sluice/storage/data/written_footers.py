@@ -23,8 +23,6 @@ from ..schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, Stru
 from ..schema.value_limits import is_legal
 from .statistics import leaves, text_of
 
-__all__ = ["WrittenFooter", "read_written_footer"]
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenFooter:

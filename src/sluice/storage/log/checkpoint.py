@@ -24,8 +24,6 @@ from .paths import LogKind, sidecar_path
 from .replay import ReplayState
 from .segment import Checkpoint, LogFile
 
-__all__ = ["read_checkpoint"]
-
 # A checkpoint up to this total size is fetched with one request per file, whatever part of it is needed.
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
 _THREADS: Final = 4

@@ -23,8 +23,6 @@ from ..jsontext import dumps
 from ..stores.arrow_input import arrow_input, version_of
 from ..stores.objects import ObjectStore
 
-__all__ = ["VECTOR_WIRE", "WIRE", "WITHOUT_FILES", "CheckpointPart", "FileColumn", "struct_to_json"]
-
 FileColumn = Literal["add", "remove"]
 
 # The protocol's name of each column of our tables; `extra_json` has none, and is not in checkpoints.

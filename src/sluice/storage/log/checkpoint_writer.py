@@ -26,8 +26,6 @@ from .paths import checkpoint_path, commit_path
 from .segment import last_checkpoint_version
 from .snapshot import Snapshot
 
-__all__ = ["CHECKPOINT_SCHEMA", "write_checkpoint"]
-
 _TEXTS: Final = pa.list_(pa.string())
 _VECTOR: Final = pa.struct(
     [

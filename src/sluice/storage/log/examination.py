@@ -24,8 +24,6 @@ from .paths import LogKind, LogPath, commit_path, crc_path
 from .segment import LogListing, last_checkpoint_version, list_versions
 from .snapshot import Snapshot
 
-__all__ = ["ERROR", "NOTE", "WARNING", "Finding", "Seal", "examine_files", "examine_log"]
-
 ERROR: Final = "error"
 WARNING: Final = "warning"
 NOTE: Final = "note"

@@ -27,12 +27,6 @@ from .paths import LogKind
 from .replay import ReplayState
 from .segment import LogFile, LogSegment
 
-__all__ = [
-    "fetch_actions",
-    "read_deltas",
-    "read_state",
-]
-
 # Concurrent requests for log files; they are small, so latency dominates.
 _FETCHES_MAX: Final = 8
 

@@ -5,23 +5,8 @@ from __future__ import annotations
 import enum
 import re
 
-from ..constants import CHECKPOINT_PART_DIGITS, LAST_CHECKPOINT, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER, VERSION_DIGITS, VERSION_MAX
+from ..constants import CHECKPOINT_PART_DIGITS, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER, VERSION_DIGITS, VERSION_MAX
 from ..dataclass import dataclass
-
-__all__ = [
-    "LAST_CHECKPOINT",
-    "LOG_FOLDER",
-    "LogKind",
-    "LogPath",
-    "checkpoint_part_path",
-    "checkpoint_path",
-    "commit_path",
-    "compacted_path",
-    "crc_path",
-    "sidecar_path",
-    "staged_path",
-    "version_prefix",
-]
 
 
 class LogKind(enum.Enum):

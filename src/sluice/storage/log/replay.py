@@ -17,9 +17,6 @@ from ..actions.uris import spellings
 from ..dataclass import dataclass
 from ..errors import CorruptLogFile
 
-__all__ = ["ReplayState"]
-
-
 # Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
 

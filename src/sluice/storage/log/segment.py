@@ -20,18 +20,6 @@ from ..jsontext import loads
 from ..stores.objects import ObjectInfo, ObjectStore
 from .paths import LogKind, LogPath, commit_path, version_prefix
 
-__all__ = [
-    "Checkpoint",
-    "LogFile",
-    "LogListing",
-    "LogSegment",
-    "last_checkpoint_version",
-    "latest_version",
-    "list_log",
-    "list_segment",
-    "list_versions",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LogFile:

@@ -17,9 +17,7 @@ from ..stores.objects import ObjectStore
 from .log_state import fetch_actions, read_state
 from .replay import ReplayState
 from .segment import LogFile, LogSegment, list_segment, list_versions
-from .timetravel import in_commit_timestamp, leading_commit_info, version_at
-
-__all__ = ["Snapshot", "version_at"]
+from .timetravel import in_commit_timestamp, leading_commit_info
 
 # If a list cannot be read because files of the log are gone, it is read from the present log.
 _LOOKS_MAX: Final = 3

@@ -18,16 +18,6 @@ from .paths import commit_path
 from .replay import ReplayState
 from .segment import LogListing, list_segment, list_versions
 
-__all__ = [
-    "commit_info",
-    "file_times",
-    "in_commit_timestamp",
-    "iso_time",
-    "leading_commit_info",
-    "read_commit",
-    "version_at",
-]
-
 # A commit's first line is its commitInfo, which is nearly always smaller than this.
 _FIRST_READ_BYTES = 64 * 1024
 

@@ -14,8 +14,6 @@ import pyarrow as pa
 from ..errors import SchemaMismatch, UnsupportedFeature
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["ACCEPTS", "arrow_kind", "arrow_type", "from_arrow", "kind", "to_arrow"]
-
 _TO_ARROW: Final = {
     "string": pa.string(),
     "long": pa.int64(),

@@ -14,20 +14,6 @@ import pyarrow as pa
 from .arrow_schema import from_arrow
 from .datatypes import StructField, StructType, fields_inside
 
-__all__ = [
-    "DEFAULT_KEY",
-    "GENERATED_KEY",
-    "default_of",
-    "defined",
-    "features_of_columns",
-    "generated_of",
-    "is_filled",
-    "is_word_default",
-    "nested_with_value",
-    "to_give",
-    "with_values_of_defaults",
-]
-
 DEFAULT_KEY: Final = "CURRENT_DEFAULT"
 GENERATED_KEY: Final = "delta.generationExpression"
 _FEATURES: Final = {DEFAULT_KEY: "allowColumnDefaults", GENERATED_KEY: "generatedColumns"}

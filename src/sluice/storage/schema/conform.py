@@ -18,8 +18,6 @@ from ..errors import NullNotAllowed, SchemaMismatch
 from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arrow
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["adapt", "conform", "other_number_of_columns", "without_hidden_nulls"]
-
 _ANOTHER_SCHEMA: Final = "the file was written with another schema: ask the engine that wrote it"
 
 

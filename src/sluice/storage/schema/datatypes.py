@@ -12,19 +12,6 @@ from ..dataclass import dataclass
 from ..errors import Corrupt, InvalidRequest, NotATable
 from ..jsontext import dumps, loads
 
-__all__ = [
-    "ArrayType",
-    "DataType",
-    "MapType",
-    "PrimitiveType",
-    "StructField",
-    "StructType",
-    "fields_inside",
-    "parse_schema",
-    "schema_to_json",
-    "types_inside",
-]
-
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _NAMES_OF_TYPES: Final = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "decimal": "decimal(10,0)"}
 

@@ -10,8 +10,6 @@ from ..dataclass import dataclass
 from ..errors import InvalidRequest
 from .datatypes import ArrayType, DataType, MapType, StructField, StructType
 
-__all__ = ["Place", "added", "changed", "field_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

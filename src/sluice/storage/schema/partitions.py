@@ -22,17 +22,6 @@ from ..errors import Corrupt, SchemaMismatch
 from .arrow_schema import arrow_type, kind
 from .datatypes import PrimitiveType
 
-__all__ = [
-    "HIVE_DEFAULT_PARTITION",
-    "decode_column",
-    "decode_value",
-    "encode_column",
-    "encode_value",
-    "folder",
-    "path_to_uri",
-    "uri_to_path",
-]
-
 HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 # Spark's ExternalCatalogUtils.charToEscape, and NUL, which paths cannot contain.

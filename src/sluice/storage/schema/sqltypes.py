@@ -9,8 +9,6 @@ from ..errors import SchemaMismatch
 from .computed import default_of, generated_of
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["LENGTH_KEY", "column_type_sql", "field_sql", "length_limit", "parse_sql_type", "quoted_name", "quoted_text", "type_sql"]
-
 LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
 _NAMES: Final = {

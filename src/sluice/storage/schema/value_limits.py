@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from ..errors import SchemaMismatch
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, types_inside
 
-__all__ = ["check_values", "is_legal"]
-
 _DAYS: Final = tuple((each - date(1970, 1, 1)).days for each in (date.min, date.max))
 _DAY_US: Final = 24 * 3600 * 1_000_000
 _MICROSECONDS: Final = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from ..errors import ObjectNotFound
 
-__all__ = ["arrow_input", "version_of"]
-
 
 def version_of(stream: BinaryIO) -> object:
     """Equal for two streams of the same version of an object; None if the store cannot tell."""

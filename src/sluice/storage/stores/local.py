@@ -25,8 +25,6 @@ from .objects import ObjectInfo, Unfinished, check_folder, check_key
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["LocalStore"]
-
 _TEMPORARY = ".sluice-"
 """The prefix of unfinished files; listings omit them, and Spark skips names with a leading dot."""
 

@@ -26,8 +26,6 @@ from .memory import MemoryStore
 from .objects import ObjectStore, check_key
 from .s3_options import S3Options
 
-__all__ = ["SCHEMES", "normalise", "open_store"]
-
 SCHEMES = ("file", "s3", "s3a", "memory")
 """The valid schemes of a location; a plain path means `file`."""
 

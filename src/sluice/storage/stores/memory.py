@@ -38,8 +38,6 @@ from ..dataclass import dataclass
 from ..errors import ObjectNotFound, StorageFull, StorageUnavailable
 from .objects import ObjectInfo, check_folder, check_key
 
-__all__ = ["Fault", "MemoryDisk", "MemoryStore", "Objects", "Verb", "listed_meanwhile"]
-
 Verb = Literal["get", "put", "put_if_absent", "head", "list", "delete", "upload"]
 
 

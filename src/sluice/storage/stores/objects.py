@@ -9,8 +9,6 @@ from typing import BinaryIO, Protocol, runtime_checkable
 from ..dataclass import dataclass
 from ..errors import InvalidRequest
 
-__all__ = ["KeepsUnfinished", "ObjectInfo", "ObjectStore", "ReachesElsewhere", "Unfinished", "check_folder", "check_key"]
-
 
 def check_key(key: str) -> str:
     """Return `key` if it is legal, else raise InvalidRequest (see ObjectStore)."""

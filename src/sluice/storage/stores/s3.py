@@ -48,8 +48,6 @@ from .s3_errors import meaning
 from .s3_options import S3Options, is_aws, redact_logs
 from .s3_streams import MultipartSink, RangeSource, just_before, milliseconds, unfinished_uploads
 
-__all__ = ["S3Store"]
-
 _log = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 5

@@ -25,8 +25,6 @@ from urllib3.exceptions import HTTPError
 
 from ..dataclass import dataclass
 
-__all__ = ["ALREADY", "STORED", "Credentials", "DirectPuts", "Route", "signed"]
-
 STORED: Final = 200
 """The status of a stored object."""
 ALREADY: Final = 412

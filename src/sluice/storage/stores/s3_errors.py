@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
 
-__all__ = ["meaning"]
-
 _DENIED = "check the credentials and what they allow (for a missing object S3 denies, too, unless listing is allowed)"
 _ERRORS: dict[str, tuple[type[SluiceError], str]] = {
     "NoSuchBucket": (NoSuchBucket, "there is no such bucket; create it, or check the endpoint"),

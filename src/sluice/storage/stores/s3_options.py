@@ -17,12 +17,6 @@ from urllib.parse import urlsplit
 from ..dataclass import dataclass
 from ..errors import InvalidRequest
 
-__all__ = [
-    "S3Options",
-    "is_aws",
-    "redact_logs",
-]
-
 _LIBRARIES: Final = ("botocore", "boto3", "urllib3", "s3transfer", "py4j")
 # A header in a signed request or a dictionary, an option as py4j sends it (on two lines), the answer of a credentials
 # service.

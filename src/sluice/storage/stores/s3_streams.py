@@ -18,15 +18,6 @@ from .objects import Unfinished
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "MultipartSink",
-    "RangeSource",
-    "Upload",
-    "just_before",
-    "milliseconds",
-    "unfinished_uploads",
-]
-
 PART_BYTES = 8 << 20
 """The size of a part; the smallest that S3 allows is 5 MiB."""
 

@@ -27,8 +27,6 @@ from ..table import Table
 from .changes import close_by_name, describe_in_log, note_name
 from .entries import DroppedTable, NamedTable, Namespace
 
-__all__ = ["Catalog"]
-
 _UNSAFE: Final = re.compile(r"[^a-z0-9_-]")
 _KEPT_HOURS: Final = 168.0
 _HOUR_MS: Final = 3600 * 1000

@@ -22,8 +22,6 @@ from ..client.access import Access
 from ..client.address import TableAddress
 from ..manage.creation import properties_of_name
 
-__all__ = ["close_by_name", "describe_in_log", "note_name"]
-
 _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from ...storage.dataclass import dataclass
 
-__all__ = ["DroppedTable", "NamedTable", "Namespace"]
-
 
 @dataclass(frozen=True, slots=True)
 class Namespace:

@@ -37,8 +37,6 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
 from .address import TableAddress
 
-__all__ = ["CONSISTENCIES", "Access", "all_published", "check_consistency", "first_published"]
-
 CONSISTENCIES: Final = ("latest", "published", "serial", "session")
 _SETTLE_TIMEOUT_S: Final = 120.0
 _RELOAD_BEYOND_VERSIONS = 200

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...coordinator.facade.table import CoordinatedTable
     from ...coordinator.limits import Limits
 
-__all__ = ["TableAddress"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableAddress:

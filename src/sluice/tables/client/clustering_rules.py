@@ -18,8 +18,6 @@ from ...storage.schema.evolution import field_at
 from ...storage.schema.schema import StructType, parse_schema
 from .property_rules import indexed_columns_of
 
-__all__ = ["CLUSTER_COLUMNS_MAX", "check_clustering", "clustered_by", "clustering_names", "first_clustering", "path_of"]
-
 CLUSTER_COLUMNS_MAX: Final = 4
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 

@@ -40,28 +40,6 @@ from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
 from ...storage.schema.schema import PrimitiveType, StructType
 
-__all__ = [
-    "AUTO_COMPACT",
-    "CHANGE_DATA_FEED",
-    "CHECKPOINT_INTERVAL",
-    "CONSTRAINT_PREFIX",
-    "HANDED_ON",
-    "OPTIMIZE_WRITE",
-    "PRIMARY_KEY",
-    "PROPERTIES",
-    "Property",
-    "check_asked",
-    "check_names_to_unset",
-    "check_settings",
-    "file_size_of",
-    "indexed_columns_of",
-    "is_kept_by_sluice",
-    "is_on",
-    "primary_key_of",
-    "spelled",
-    "with_defaults",
-]
-
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
 OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"

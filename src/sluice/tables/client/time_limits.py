@@ -11,8 +11,6 @@ from typing import Final, TypeVar
 from ...coordinator.facade.leasing import lent_to_threads
 from ...coordinator.facade.values import Deadline, bounding
 
-__all__ = ["in_time"]
-
 _T = TypeVar("_T")
 _GRACE_S: Final = 0.35
 """Extra time for the work to end by itself, since its requests to the coordinator end at the same time."""

@@ -28,8 +28,6 @@ from ..client.property_rules import AUTO_COMPACT, file_size_of, is_on
 from .bins import plan_bins
 from .compaction import Asked, compact
 
-__all__ = ["FILES_MIN", "AutoCompaction", "is_due", "lease_name"]
-
 _log = logging.getLogger(__name__)
 
 FILES_MIN: Final = 50

@@ -20,8 +20,6 @@ from ...storage.actions.wide_statistics import record_count
 from ...storage.data.partition_split import PartitionKey
 from ...storage.dataclass import dataclass
 
-__all__ = ["CLUSTER_BYTES_MAX", "Bin", "packed", "plan_bins", "plan_clusters"]
-
 _ROWS_AT_ONCE: Final = 16_384
 
 CLUSTER_BYTES_MAX: Final = 100 * 1024**3

@@ -21,8 +21,6 @@ from ...storage.log.segment import last_checkpoint_version
 from ..client.access import Access
 from ..client.property_rules import CHECKPOINT_INTERVAL
 
-__all__ = ["Checkpointer"]
-
 _log = logging.getLogger(__name__)
 _INTERVAL_DEFAULT: Final = 100
 _EXIT_WAIT_S: Final = 30.0

@@ -47,8 +47,6 @@ from .bins import Bin, plan_bins, plan_clusters
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
 
-__all__ = ["Asked", "StagedCompaction", "compact", "stage_compaction"]
-
 _log = logging.getLogger(__name__)
 _MODES: Final = ("minor", "major", "full")
 _COMPRESSION: Final = "zstd"

@@ -41,9 +41,6 @@ from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectInfo, Unfinished
 
-__all__ = ["Candidate", "Garbage", "Reason", "Shown", "belongs_to", "candidates", "first_stranger", "inner_tables", "judge", "named_by"]
-
-
 _DAY_MS: Final = 24 * 3600 * 1000
 """No upload takes this long: younger objects are left alone, whatever the retention."""
 

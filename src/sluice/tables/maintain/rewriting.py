@@ -35,8 +35,6 @@ from ...storage.stores.objects import ObjectStore
 from .bins import Bin
 from .zorder import z_positions
 
-__all__ = ["Output", "Rewriter"]
-
 # Small sources are fetched ahead, this many at once; larger ones are streamed one at a time.
 _READERS: Final = 4
 _SMALL_BYTES: Final = 4 * 1024 * 1024

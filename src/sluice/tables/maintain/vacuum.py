@@ -50,13 +50,6 @@ from ..client.access import Access
 from ..client.time_limits import in_time
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
 
-__all__ = [
-    "VacuumReport",
-    "expired_log",
-    "remove_log",
-    "vacuum",
-]
-
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3600 * 1000
 _OBJECTS_AT_ONCE: Final = 16

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from ...storage.errors import InvalidRequest
 from ...storage.schema.schema import PrimitiveType, StructType
 
-__all__ = ["Z_COLUMNS_MAX", "z_columns", "z_positions", "z_values"]
-
 Z_COLUMNS_MAX: Final = 8
 # A scaled rank times the number of rows stays below 64 bits.
 _BITS_MAX: Final = 31

@@ -41,8 +41,6 @@ from ..client.clustering_rules import path_of
 from ..client.property_rules import indexed_columns_of
 from .restoring import alone
 
-__all__ = ["Analysis", "analyze", "lacks"]
-
 _log = logging.getLogger(__name__)
 _FILES_PER_COMMIT: Final = 10_000
 """So many files have their statistics committed at once: an interrupted call keeps what it has done."""

@@ -34,8 +34,6 @@ from ..write.redefinition import redefined
 from ..write.requirements import require_replaceable
 from .creation import access_for_creation, commit_first, created_or_found, new_table
 
-__all__ = ["clone"]
-
 
 def clone(
     source: Access,

@@ -25,8 +25,6 @@ from ...storage.schema.schema import StructField, StructType, check_new_schema, 
 from ..client.access import Access
 from ..client.clustering_rules import check_clustering
 
-__all__ = ["ColumnChange", "NewColumn", "add_columns", "alter_columns"]
-
 _COMMENT: Final = "comment"
 
 

@@ -23,8 +23,6 @@ from ..client.address import TableAddress
 from ..client.property_rules import CONSTRAINT_PREFIX, PRIMARY_KEY, indexed_columns_of
 from .creation import access_for_creation, commit_first, new_table, require_no_log
 
-__all__ = ["convert"]
-
 _READ_AT_ONCE: Final = 16
 
 

@@ -55,22 +55,6 @@ from ..client.clustering_rules import first_clustering
 from ..client.property_rules import check_asked, check_settings, is_on, with_defaults
 from ..maintain.garbage import first_stranger
 
-__all__ = [
-    "CREATION_MODES",
-    "access_for_creation",
-    "attach",
-    "commit_first",
-    "create",
-    "created_or_found",
-    "creation_parameters",
-    "detach",
-    "first_actions",
-    "new_table",
-    "properties_of_name",
-    "require_empty",
-    "require_no_log",
-]
-
 CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
 
 _log = logging.getLogger(__name__)

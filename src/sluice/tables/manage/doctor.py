@@ -19,8 +19,6 @@ from ...storage.log.segment import list_segment
 from ...storage.log.snapshot import Snapshot
 from ..client.address import TableAddress
 
-__all__ = ["Diagnosis", "doctor"]
-
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:

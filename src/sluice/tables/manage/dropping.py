@@ -33,8 +33,6 @@ from ..client.address import TableAddress
 from ..maintain.garbage import Shown, belongs_to, inner_tables
 from .creation import detach
 
-__all__ = ["DropReport", "drop", "forget"]
-
 _OPERATION: Final = "DROP TABLE"
 _DELETIONS_MAX: Final = 16
 

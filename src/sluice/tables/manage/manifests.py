@@ -15,8 +15,6 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.schema.partitions import folder, uri_to_path
 from ...storage.stores.objects import ObjectStore
 
-__all__ = ["MODE", "generate"]
-
 MODE: Final = "symlink_format_manifest"
 _FOLDER: Final = "_symlink_format_manifest/"
 _NAME: Final = "manifest"

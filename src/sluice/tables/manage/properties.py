@@ -36,15 +36,6 @@ from ..client.property_rules import (
 )
 from .analyzing import lacks
 
-__all__ = [
-    "cluster_by",
-    "domains_of",
-    "remove_domain",
-    "set_domain",
-    "set_properties",
-    "unset_properties",
-]
-
 _RESERVED_DOMAINS: Final = "delta."
 
 

@@ -27,8 +27,6 @@ from ...storage.schema.schema import parse_schema
 from ..client.access import Access
 from ..client.property_rules import CHANGE_DATA_FEED, CONSTRAINT_PREFIX, is_on
 
-__all__ = ["DROPPABLE", "add_feature", "drop_feature", "upgrade_protocol"]
-
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
 _MAPPING_VERSION: Final = 2

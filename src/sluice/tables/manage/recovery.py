@@ -53,20 +53,6 @@ from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..maintain.garbage import Reason, Shown, candidates
 
-__all__ = [
-    "LONGEST_PUT_S",
-    "LONGEST_SESSION_S",
-    "HalfDone",
-    "Incomplete",
-    "Recovered",
-    "RecoveryReport",
-    "patience_of",
-    "rebuild",
-    "recover",
-    "recover_all",
-    "tables_below",
-]
-
 _log = logging.getLogger(__name__)
 
 _LOOKS: Final = 8

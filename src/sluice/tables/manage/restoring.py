@@ -42,14 +42,6 @@ from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable
 from ..write.write_once import check_user_metadata
 
-__all__ = [
-    "alone",
-    "lacking",
-    "missing_files",
-    "repair",
-    "restore",
-]
-
 _LOOKS_AT_ONCE: Final = 16
 _NAMED_MAX: Final = 5
 

@@ -17,8 +17,6 @@ from ...coordinator.rules.winner import winner_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, RemoveFile
 from ...storage.dataclass import dataclass
 
-__all__ = ["ALL", "ChangedFile", "ChangedFiles"]
-
 ALL: Final = range(1 << 62)
 """All files of a version."""
 # The names of Delta's operations that change rows.

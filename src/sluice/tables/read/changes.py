@@ -37,20 +37,6 @@ from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
 from .changed_files import ALL, ChangedFiles
 from .version_range import VersionRange, range_by_time, range_by_version
 
-__all__ = [
-    "CHANGE_COLUMNS",
-    "COMMIT_TIMESTAMP",
-    "COMMIT_VERSION",
-    "ChangesPart",
-    "ChangesQuery",
-    "changes",
-    "changes_schema",
-    "iter_changes",
-    "read_commits",
-    "split_changes",
-    "without_copies",
-]
-
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 CHANGE_COLUMNS: Final = (

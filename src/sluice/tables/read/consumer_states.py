@@ -11,8 +11,6 @@ from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
 from ..client.access import Access
 from .following import latest_of
 
-__all__ = ["ConsumerState", "consumers", "remove_consumer", "reset_consumer"]
-
 _COMMITS: Final = 64
 _WAIT_S: Final = 2.0
 """How long a consumer that somebody runs is waited for: no longer than its requests may take."""

@@ -28,18 +28,6 @@ from .changes import CHANGE_COLUMNS, ChangesQuery, changes_schema, read_commits
 from .published_versions import PublishedVersions, published_versions
 from .version_range import VersionRange
 
-__all__ = [
-    "CHANGES",
-    "INSERTED",
-    "ChangeBatch",
-    "ChangePlace",
-    "ChangeReader",
-    "Follower",
-    "Selection",
-    "follow",
-    "latest_of",
-]
-
 CHANGES: Final = "changes"
 INSERTED: Final = "inserted"
 _ROWS: Final = (CHANGES, INSERTED)

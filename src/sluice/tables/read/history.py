@@ -13,8 +13,6 @@ from ...storage.errors import LogGap, ObjectNotFound
 from ...storage.log.paths import commit_path
 from ..client.access import Access
 
-__all__ = ["HistoryEntry", "commit_infos", "entries_of", "history"]
-
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:

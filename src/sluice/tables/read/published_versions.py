@@ -14,8 +14,6 @@ from ...storage.log.segment import latest_version, list_versions
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 
-__all__ = ["PublishedVersions", "published_versions"]
-
 _SHORTEST_PAUSE_S: Final = 0.05
 
 

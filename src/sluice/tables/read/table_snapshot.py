@@ -23,14 +23,6 @@ from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.clustering_rules import clustering_names
 
-__all__ = [
-    "TableDetail",
-    "TableSnapshot",
-    "asked_version",
-    "detail_of",
-    "snapshot_of",
-]
-
 
 class TableSnapshot:
     """One fixed version of a table: later commits do not show here."""

@@ -13,8 +13,6 @@ from ...storage.log.segment import list_versions
 from ...storage.log.timetravel import commit_info, file_times, iso_time
 from ..client.access import Access
 
-__all__ = ["VersionRange", "range_by_time", "range_by_version"]
-
 
 @dataclass(frozen=True)
 class VersionRange:

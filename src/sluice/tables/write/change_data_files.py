@@ -26,8 +26,6 @@ from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import file_size_of
 from .draft import Draft
 
-__all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE_POSTIMAGE", "UPDATE_PREIMAGE", "ChangeDataWriter", "capture_changes"]
-
 CHANGE_TYPE: Final = "_change_type"
 INSERT: Final = "insert"
 DELETE: Final = "delete"

@@ -32,18 +32,6 @@ from ...storage.schema.value_limits import check_values
 from ..client.address import TableAddress
 from ..client.property_rules import file_size_of, indexed_columns_of
 
-__all__ = [
-    "Redefinition",
-    "Rows",
-    "WritePlan",
-    "arrow_of",
-    "batches_of",
-    "check_rows",
-    "constraints_of",
-    "schema_of",
-    "work_of",
-]
-
 
 class ArrowStream(Protocol):
     """Data that exports itself as an Arrow stream (the Arrow PyCapsule interface): of Polars, DuckDB, nanoarrow, ..."""

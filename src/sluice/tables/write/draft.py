@@ -35,8 +35,6 @@ from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
 from .data_writing import Redefinition
 
-__all__ = ["Draft", "Finished", "Found"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _THREADS: Final = 8

@@ -10,20 +10,6 @@ import orjson
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 
-__all__ = [
-    "MATCHED",
-    "NOT_MATCHED",
-    "NOT_MATCHED_BY_SOURCE",
-    "MergeClause",
-    "RowCounts",
-    "ambiguous",
-    "check_clauses",
-    "clause_name",
-    "may_repeat",
-    "merge_metrics",
-    "merge_parameters",
-]
-
 MATCHED: Final = "matched"
 NOT_MATCHED: Final = "not_matched"
 NOT_MATCHED_BY_SOURCE: Final = "not_matched_by_source"

@@ -16,8 +16,6 @@ from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from .draft import Finished
 
-__all__ = ["Step", "operation_of", "reads_of", "row_count", "scope_of", "told", "written"]
-
 _STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, Kind.MAJOR, Kind.MINOR)
 
 

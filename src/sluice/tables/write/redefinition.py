@@ -21,8 +21,6 @@ from ..client.clustering_rules import clustered_by, clustering_names
 from ..client.property_rules import check_asked, check_settings, is_kept_by_sluice, is_on, with_defaults
 from .data_writing import Redefinition
 
-__all__ = ["asks_for_another", "redefined", "redefined_by_rows"]
-
 
 def redefined(
     base: Snapshot,

@@ -19,8 +19,6 @@ from ...storage.log.snapshot import Snapshot
 from ..client.access import Access
 from .write_once import as_it_was_given, require_same_rows
 
-__all__ = ["done_before", "done_in_all"]
-
 _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 
 

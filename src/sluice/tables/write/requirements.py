@@ -25,15 +25,6 @@ from .data_writing import Redefinition, WritePlan
 from .draft import Draft
 from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for
 
-__all__ = [
-    "MODES",
-    "check_plan",
-    "newest_for_append",
-    "plan_on",
-    "require_replaceable",
-    "snapshot_for_change",
-]
-
 MODES = ("append", "overwrite", "dynamic")
 
 

@@ -34,28 +34,6 @@ from .data_writing import WritePlan, check_rows
 from .draft import Draft
 from .operation_records import Step, written
 
-__all__ = [
-    "LISTED_MAX",
-    "Replaced",
-    "RowChanges",
-    "Target",
-    "add_files",
-    "apply_changes",
-    "delete_rows",
-    "files_of",
-    "keys_among",
-    "keys_changed",
-    "reads_in",
-    "replaced_by",
-    "replaced_whole",
-    "require_no_keys",
-    "require_room_for",
-    "target_of",
-    "truncate_rows",
-    "update_rows",
-    "with_those_made_of",
-]
-
 LISTED_MAX: Final = 10_000
 """More files than any footprint lists."""
 

@@ -30,8 +30,6 @@ from ...storage.stores.local import LocalStore
 from ..client.property_rules import file_size_of, indexed_columns_of
 from .data_writing import WritePlan, constraints_of
 
-__all__ = ["StagedFile", "adopt_files", "why_rows_are_needed"]
-
 _THREADS: Final = 4
 
 

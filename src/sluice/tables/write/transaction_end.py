@@ -26,8 +26,6 @@ from ...coordinator.facade.values import Timeout
 from ...coordinator.rules.refusal import refusal_error, withdrawal
 from ...storage.errors import InvalidRequest, Unavailable
 
-__all__ = ["OpenTransaction"]
-
 _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
 _COMMITTED: Final = "committed"

@@ -25,8 +25,6 @@ from .draft import Draft
 from .operation_records import Step
 from .row_operations import reads_in
 
-__all__ = ["Keys", "key_columns", "newest_key", "newest_rows", "require_key_scope", "upsert_rows"]
-
 # Up to this many values of a key column are looked for one by one, more as a range.
 _VALUES_MAX: Final = 64
 # Up to this many keys of several columns are looked for one by one.

@@ -20,18 +20,6 @@ from ...coordinator.errors import ConcurrentTransactionException
 from ...storage.actions import Txn
 from ...storage.errors import InvalidRequest
 
-__all__ = [
-    "KEY_PREFIX",
-    "application_transaction",
-    "as_it_was_given",
-    "check_application_transaction",
-    "check_user_metadata",
-    "mark_of",
-    "marked",
-    "require_same_rows",
-    "transaction_actions",
-]
-
 KEY_PREFIX: Final = "sluice.key:"
 """The prefix of a key's application id, which no streaming query or application uses."""
 _MARK_SUFFIX: Final = "/rows"

@@ -10,16 +10,6 @@ from typing import Any, Final
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 
-__all__ = [
-    "Limits",
-    "Start",
-    "StreamOffset",
-    "StreamRules",
-    "another_table",
-    "in_another_order",
-    "of_another_kind",
-]
-
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
 

@@ -16,8 +16,6 @@ from ....storage.dataclass import dataclass
 from .offsets import Limits, StreamOffset
 from .version_files import StreamFiles
 
-__all__ = ["Lookup", "Portion", "end_of_batch", "portions"]
-
 Lookup: TypeAlias = Callable[[StreamOffset], StreamFiles]
 """The files of an offset's version, or of its first snapshot."""
 

@@ -16,8 +16,6 @@ from ....storage.actions import Metadata, decode_commit, encode_all
 from ....storage.errors import CorruptLogFile, InvalidRequest, ObjectNotFound
 from ....storage.stores.location import normalise, open_store
 
-__all__ = ["SchemaTracking"]
-
 _KEY: Final = "sluice-schema.json"
 _FORMAT: Final = 1
 

@@ -26,8 +26,6 @@ from .offsets import Limits, Start, StreamOffset, StreamRules, another_table, in
 from .planning import Portion, end_of_batch, portions
 from .version_files import FirstSnapshot, StreamedTable, StreamFiles
 
-__all__ = ["StreamRead", "TableStream"]
-
 _log = logging.getLogger(__name__)
 
 _FETCHES_MAX: Final = 8

@@ -29,12 +29,6 @@ from ....storage.schema.schema import StructType, parse_schema, to_arrow
 from ..changed_files import ChangedFiles
 from .offsets import StreamRules, another_table
 
-__all__ = [
-    "FirstSnapshot",
-    "StreamFiles",
-    "StreamedTable",
-]
-
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector")
 _AT_ONCE: Final = 4096
 
