@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
 from ..storage.dataclass import dataclass
 from ..tables.table import Table
 from ..tables.transact import transact
@@ -39,28 +39,19 @@ def committed(table: Table, terms: Terms, work: Callable[[Transaction], T]) -> T
     def unless_done(part: Transaction) -> T | None:
         return None if part.repeated() is not None else work(part)
 
+    begin = partial(
+        table.begin,
+        terms.isolation,
+        transaction=terms.transaction,
+        key=terms.key,
+        user_metadata=terms.user_metadata,
+        timeout_s=DEFAULT_TIMEOUT_S,
+    )
     return transact(
-        _Numbered(table, terms),
+        begin,
+        table.lease_on,
         unless_done,
         attempts=terms.attempts,
-        isolation=terms.isolation,
         timeout_s=DEFAULT_TIMEOUT_S,
         application=table.access.ours.application,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbered:
-    """A table whose transactions all carry the application's number."""
-
-    table: Table
-    terms: Terms
-
-    def begin(self, isolation: str | None = None, *, timeout_s: Timeout | None = None) -> Transaction:
-        terms = self.terms
-        return self.table.begin(
-            isolation, transaction=terms.transaction, key=terms.key, user_metadata=terms.user_metadata, timeout_s=timeout_s
-        )
-
-    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
-        return self.table.lease_on(mode, where, name=name)

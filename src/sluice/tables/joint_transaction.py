@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -38,7 +38,7 @@ from ..storage.stores.location import normalise
 from .client.access import Access
 from .client.address import TableAddress
 from .read.table_snapshot import TableSnapshot, snapshot_of
-from .table_writes import TableWrites
+from .table_writes import TableWrites, check_ack
 from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.repeated_writes import done_in_all
@@ -46,8 +46,6 @@ from .write.transaction_end import OpenTransaction
 from .write.write_once import application_transaction
 
 _log = logging.getLogger(__name__)
-
-_ACKS: Final = ("published", "ratified")
 
 Result = TypeVar("Result")
 
@@ -105,13 +103,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         beside: Callable[[JointTransaction, Named], Any] | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s)
-        if ack not in _ACKS:
-            raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._isolation = isolation
         self._application = application_transaction(transaction, key)
-        self._ack = ack
+        self._ack = check_ack(ack)
         self._elsewhere = elsewhere
         self._user_metadata = user_metadata
         self._beside = beside

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
 from ..coordinator.facade.names import TableName, find, home_of
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
@@ -313,11 +313,6 @@ class Table(TableManagement):
         """Remove the text of that name. Returns None if there is none."""
         return self._change(lambda: remove_domain(self._access, name), timeout_s)
 
-    def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None) -> Commit | None:
-        with self._bounding(timeout_s) as limit:
-            change = make()
-            return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
-
     # -- keeping others out ------------------------------------------------------------------------------------------
 
     def lease(self, mode: str = "exclusive", where: str | None = None, wait_s: Timeout | None = None, name: str | None = None) -> Lease:
@@ -343,9 +338,9 @@ class Table(TableManagement):
         After three losses it takes an exclusive lease over what it reads, so that it gets through against any number of writers.
         Returns the result of `work`. Raises the last conflict, and the exceptions of `work`, after which nothing is committed.
         """
-        application = self._access.ours.application
-        limit = self._limit(timeout_s)
-        return transact(self, work, attempts=attempts, isolation=isolation, timeout_s=limit, application=application)
+        application, limit = self._access.ours.application, self._limit(timeout_s)
+        begin = partial(self.begin, isolation, timeout_s=limit)
+        return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=limit, application=application)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

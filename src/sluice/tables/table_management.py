@@ -123,9 +123,7 @@ class TableManagement(TableWrites):
 
         The rows of these files are lost, or were before. Raises UnsupportedFeature for an append-only table.
         """
-        with self._bounding(timeout_s) as limit:
-            change = repair(self._access)
-            return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: repair(self._access), timeout_s)
 
     def analyze(
         self, columns: str | Sequence[str] | None = None, *, user_metadata: str | None = None, timeout_s: Timeout | None = None
@@ -160,8 +158,7 @@ class TableManagement(TableWrites):
 
         Raises UnsupportedFeature for a feature that sluice does not implement.
         """
-        with self._bounding(timeout_s) as limit:
-            return self.noted(add_feature(self._access, name, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: add_feature(self._access, name), timeout_s)
 
     def drop_feature(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
@@ -169,10 +166,8 @@ class TableManagement(TableWrites):
         Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
         anything was committed in between.
         """
-        with self._bounding(timeout_s) as limit:
-            return self.noted(drop_feature(self._access, name, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: drop_feature(self._access, name), timeout_s)
 
     def upgrade_protocol(self, reader: int, writer: int, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
-        with self._bounding(timeout_s) as limit:
-            return self.noted(upgrade_protocol(self._access, reader, writer, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: upgrade_protocol(self._access, reader, writer), timeout_s)

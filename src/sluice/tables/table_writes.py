@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Commit, Deadline, InParts, Timeout
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Deadline, InParts, Timeout
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
@@ -27,14 +27,19 @@ from .write.write_once import application_transaction
 _ACKS: Final = ("published", "ratified")
 
 
+def check_ack(ack: str) -> str:
+    """Return when writes are acknowledged. Raises InvalidRequest for an unknown moment."""
+    if ack not in _ACKS:
+        raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
+    return ack
+
+
 class TableWrites:
     """The operations of `sluice.Table` on rows."""
 
     def __init__(self, access: Access, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        if ack not in _ACKS:
-            raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
         self._access = access
-        self._ack = ack
+        self._ack = check_ack(ack)
         self._timeout_s = timeout_s
         self._checkpointer = Checkpointer(access)
 
@@ -136,7 +141,7 @@ class TableWrites:
         with self._bounding(timeout_s):
             snapshot = newest_for_append(self._access, numbered=application is not None)
             if PRIMARY_KEY in snapshot.configuration:
-                snapshot = snapshot_for_change(self._access, None)
+                snapshot = snapshot_for_change(self._access)
         return self._transaction(snapshot, application=application, timeout_s=timeout_s, user_metadata=user_metadata)
 
     def _dependent(
@@ -413,6 +418,12 @@ class TableWrites:
             if_version=if_version,
             user_metadata=user_metadata,
         )
+
+    def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None) -> Commit | None:
+        """Commit a change of the table as a whole; None if there is none."""
+        with self._bounding(timeout_s) as limit:
+            change = make()
+            return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
 
     def noted(self, commit: Commit | None) -> Commit | None:
         """Take note of a commit to this table, if there is one: reads show it, and a checkpoint may be due. Returns it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
 from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn, leases
@@ -27,34 +27,25 @@ T = TypeVar("T")
 Begun = TypeVar("Begun", bound="OpenTransaction[Any]")
 
 
-class Transactional(Protocol):
-    """What `transact` needs of a table."""
-
-    def begin(self, isolation: str | None = None, *, timeout_s: Timeout | None = None) -> Transaction:
-        """An open transaction on the latest version."""
-        ...
-
-    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
-        """A lease over the table or some of its partitions, to request."""
-        ...
-
-
 def transact(
-    table: Transactional,
+    begin: Callable[[], Transaction],
+    lease_on: Callable[..., LeaseOn],
     work: Callable[[Transaction], T],
     *,
     attempts: int,
-    isolation: str | None,
     timeout_s: Timeout,
     application: str,
 ) -> T:
-    """Run `work` in a transaction and commit it; repeat it on the new state when another commit came first. See `Table.transact`."""
+    """Run `work` in a transaction that `begin` makes, and commit it; repeat it on the new state when another commit came first.
+
+    `lease_on` is the table's. See `Table.transact`.
+    """
 
     def scopes(lost: Transaction, name: str, whole: bool) -> list[LeaseOn]:
         read = None if whole else touched_by_reads(*lost.basis)
-        return [table.lease_on(EXCLUSIVE, None if read is None else read.sql, name=name)]
+        return [lease_on(EXCLUSIVE, None if read is None else read.sql, name=name)]
 
-    return repeated(lambda: table.begin(isolation, timeout_s=timeout_s), work, scopes, attempts, timeout_s, application)
+    return repeated(begin, work, scopes, attempts, timeout_s, application)
 
 
 def repeated(

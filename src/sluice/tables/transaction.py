@@ -319,21 +319,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         mode: str = "append",
         where: str | None = None,
         merge_schema: bool = False,
-        overwrite_schema: bool = False,
-        partition_by: Sequence[str] | None = None,
-        cluster_by: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add files that `write(plan, label)` has others write, such as the executors of a Spark job.
-
-        `overwrite_schema`, `partition_by` and `cluster_by` are those of `overwrite`; with `properties` the table is replaced, as by
-        `replace`.
-        """
-        redefines: Redefinition | None = None
-        if asks_for_another(overwrite_schema, partition_by, properties, cluster_by):
-            redefines = redefined_by_rows(self._draft.base, schema, partition_by, properties, cluster_by)
+        """Add files that `write(plan, label)` has others write, such as the executors of a Spark job."""
         with self._operation(replaces=mode != "append") as label:
-            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
+            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
             if newest_key(plan.metadata, plan.schema):
                 raise InvalidRequest(
                     f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know "
@@ -546,7 +535,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _finished(self) -> Change | None:
         """The change to commit, staged for good; None if there is none."""
         draft, begun_ms = self._draft, self._now_ms()
-        if draft.must_copy:
+        if draft.uncopied:
             draft.foresee()
             self.check()
         finished = draft.finish(self._now_ms())

@@ -241,13 +241,18 @@ class Access:
         if version is not None and version > head.version:
             head = self._ours.fresh_head()  # includes every acknowledged version
             if version > head.version:
-                raise VersionNotFound(
-                    f"version {version} of {self.address.location} is not available: the latest version is {head.version}",
-                    location=self.address.location,
-                    version=version,
-                    latest=head.version,
-                )
+                raise self.beyond(version, head.version)
         return self._decided(head)
+
+    def beyond(self, version: int, latest: int) -> VersionNotFound:
+        """The error for a version after the latest one."""
+        location = self.address.location
+        return VersionNotFound(
+            f"version {version} of {location} is not available: the latest version is {latest}",
+            location=location,
+            version=version,
+            latest=latest,
+        )
 
     def _decided(self, head: Head) -> Snapshot:
         known = self._snapshots.get(head.version)

@@ -285,12 +285,8 @@ def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
     return replace(plan, bins=bins)
 
 
-def _nothing() -> None:
-    """No time limit."""
-
-
 def _staged(
-    access: Access, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = _nothing
+    access: Access, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = lambda: None
 ) -> StagedCompaction:
     """Write the new files; `check` is called between any two pieces of work, and stops it by raising."""
     snapshot, asked, bins = plan.snapshot, plan.asked, plan.bins

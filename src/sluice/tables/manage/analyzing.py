@@ -39,6 +39,7 @@ from ...storage.schema.schema import StructType, parse_schema
 from ..client.access import Access
 from ..client.clustering_rules import path_of
 from ..client.property_rules import indexed_columns_of
+from ..write.requirements import snapshot_for_change
 from .restoring import alone
 
 _log = logging.getLogger(__name__)
@@ -84,9 +85,7 @@ def analyze(
 
     Raises InvalidRequest for unknown columns, MissingObject, and what committing raises.
     """
-    _ = access.ours  # fails before anything is read if the table was opened for reading only
-    snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata)
+    snapshot = snapshot_for_change(access)
     schema = parse_schema(snapshot.metadata.schema_string)
     wanted = _wanted(columns, schema, snapshot)
     work = _Work(access, snapshot, schema, wanted)

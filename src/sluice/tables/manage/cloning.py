@@ -22,6 +22,7 @@ from ...storage.actions.filetable import adds_of
 from ...storage.actions.row_tracking import ROW_ID_COLUMN_KEY, ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY, materialized_columns
 from ...storage.actions.uris import absolute
 from ...storage.data.vectors import vector_key
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.partitions import path_to_uri
@@ -33,6 +34,17 @@ from ..client.property_rules import is_kept_by_sluice
 from ..write.redefinition import redefined
 from ..write.requirements import require_replaceable
 from .creation import access_for_creation, commit_first, created_or_found, new_table
+
+
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """A version to clone: its files by absolute URIs, the properties asked for, and what the history says of the clone."""
+
+    version: Snapshot
+    adds: Sequence[AddFile]
+    asked: Mapping[str, str]
+    parameters: Mapping[str, str]
+    sizes: Mapping[str, int]
 
 
 def clone(
@@ -69,13 +81,15 @@ def clone(
     parameters = {"source": location, "sourceVersion": str(version), "isShallow": "true"}
     sizes = {"sourceTableSize": then.size_bytes, "sourceNumOfFiles": then.num_files, "numCopiedFiles": 0, "copiedFilesSize": 0}
 
+    original = _Original(then, adds, asked, parameters, sizes)
+
     def create() -> tuple[Access, Commit]:
-        return _created(target, then, adds, asked, parameters, sizes, timeout_s)
+        return _created(target, original, timeout_s)
 
     with nullcontext() if source.reads_only else source.ours.pin(version):
         if not over:
             return create()
-        return _created_or_replaced(target, create, lambda access: _replaced(access, then, adds, asked, parameters, sizes, timeout_s))
+        return _created_or_replaced(target, create, lambda access: _replaced(access, original, timeout_s))
 
 
 def _created_or_replaced(
@@ -92,30 +106,23 @@ def _created_or_replaced(
     return access, replace_table(access) if existed else made[-1]
 
 
-def _created(
-    target: TableAddress,
-    then: Snapshot,
-    adds: Sequence[AddFile],
-    asked: Mapping[str, str],
-    parameters: Mapping[str, str],
-    sizes: Mapping[str, int],
-    timeout_s: Timeout,
-) -> tuple[Access, Commit]:
+def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[Access, Commit]:
+    then, adds = original.version, original.adds
     tracked = {ROW_TRACKING_KEY: "true"} if then.configuration.get(ROW_TRACKING_KEY, "false").lower() == "true" else {}
-    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**asked, **tracked})
+    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.asked, **tracked})
     if tracked:  # files with copied rows keep their ids in columns of these names
         names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
     metadata = replace(metadata, name=then.metadata.name, description=then.metadata.description)
     mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
     access = access_for_creation(target, allow_nonempty=False)
-    metrics = {name: str(value) for name, value in {**sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
+    metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
     commit = commit_first(
         access,
         metadata,
         adds if tracked else [_without_row_ids(add) for add in adds],
         operation="CLONE",
-        parameters=parameters,
+        parameters=original.parameters,
         metrics=metrics,
         clustering=first_clustering(clustering_names(then), metadata),
         row_ids=mark,
@@ -124,15 +131,8 @@ def _created(
     return access, commit
 
 
-def _replaced(
-    access: Access,
-    then: Snapshot,
-    adds: Sequence[AddFile],
-    asked: Mapping[str, str],
-    parameters: Mapping[str, str],
-    sizes: Mapping[str, int],
-    timeout_s: Timeout,
-) -> Commit:
+def _replaced(access: Access, original: _Original, timeout_s: Timeout) -> Commit:
+    then, adds, asked = original.version, original.adds, original.asked
     latest = access.latest()
     check_writable(latest.protocol, latest.metadata)
     require_replaceable(access.address.location, latest)
@@ -141,7 +141,7 @@ def _replaced(
     if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
         # a former clone of that table: ids that its files carry could be given to other rows here
         metadata = replace(metadata, configuration={**metadata.configuration, **materialized_columns()})
-    metrics = {**sizes, "numRemovedFiles": latest.num_files, "removedFilesSize": latest.size_bytes}
+    metrics = {**original.sizes, "numRemovedFiles": latest.num_files, "removedFilesSize": latest.size_bytes}
     actions: list[Action] = [] if becomes.protocol == latest.protocol else [becomes.protocol]
     # a file that both hold is removed and added again, which one commit must not do
     kept = {add.key for add in adds}
@@ -157,7 +157,7 @@ def _replaced(
             [_without_row_ids(add) for add in adds if add.key not in there],
         ),
         reads=Reads(predicates=("",), whole_table=True),
-        parameters=parameters,
+        parameters=original.parameters,
         metrics={name: str(value) for name, value in metrics.items()},
         schema=parse_schema(latest.metadata.schema_string),
         kind=Kind.CHANGE,

@@ -12,7 +12,7 @@ from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.clustering import clustering_columns
-from ...storage.actions.features import check_writable, new_protocol, with_features, writer_features
+from ...storage.actions.features import new_protocol, with_features, writer_features
 from ...storage.data.filling import check_definitions
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
@@ -24,6 +24,7 @@ from ...storage.schema.evolution import Place, added, changed, field_at
 from ...storage.schema.schema import StructField, StructType, check_new_schema, parse_schema, schema_to_json
 from ..client.access import Access
 from ..client.clustering_rules import check_clustering
+from ..write.requirements import snapshot_for_change
 
 _COMMENT: Final = "comment"
 
@@ -62,7 +63,7 @@ class ColumnChange:
 
 def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
     """Add columns, which are null in the rows that are there. Raises InvalidRequest for one that may not be null, or is there already."""
-    snapshot = _latest(access)
+    snapshot = snapshot_for_change(access)
     schema = parse_schema(snapshot.metadata.schema_string)
     for each in columns:
         field = each.stored
@@ -78,7 +79,7 @@ def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
 
 def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | None:
     """Change comments, places and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
-    snapshot = _latest(access)
+    snapshot = snapshot_for_change(access)
     old = schema = parse_schema(snapshot.metadata.schema_string)
     required: list[str] = []
     for each in changes:
@@ -126,13 +127,6 @@ def _changed(field: StructField, asked: ColumnChange) -> StructField:
         if not asked.default:
             del metadata[DEFAULT_KEY]
     return replace(field, metadata=metadata, nullable=field.nullable if asked.nullable is None else asked.nullable)
-
-
-def _latest(access: Access) -> Snapshot:
-    _ = access.ours  # fails before anything is read if the table was opened for reading only
-    snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata)
-    return snapshot
 
 
 def _check_no_nulls(access: Access, snapshot: Snapshot, schema: StructType, names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, Path, clustering_columns, clustering_domain, dotted
-from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
+from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.data.constraints import Constraints
 from ...storage.data.scan import TableScan
@@ -34,6 +34,7 @@ from ..client.property_rules import (
     primary_key_of,
     with_defaults,
 )
+from ..write.requirements import snapshot_for_change
 from .analyzing import lacks
 
 _RESERVED_DOMAINS: Final = "delta."
@@ -46,7 +47,7 @@ def set_properties(access: Access, properties: Mapping[str, str]) -> Change | No
     UnsupportedFeature; ConstraintViolated, naming a row, if existing rows break a new constraint.
     """
     check_asked(properties, creating=False)
-    snapshot = _latest(access)
+    snapshot = snapshot_for_change(access)
     _check_row_tracking(properties, snapshot)
     kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
     parameters = {"properties": dumps(dict(properties)).decode()}
@@ -62,7 +63,7 @@ def unset_properties(access: Access, names: Iterable[str]) -> Change | None:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidRequest(f"unset_properties({names!r}): give a list of names, [{names!r}]")
     gone = list(names)
-    snapshot = _latest(access)
+    snapshot = snapshot_for_change(access)
     check_names_to_unset(gone, snapshot.configuration)
     left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
     parameters = {"properties": dumps(gone).decode(), "ifExists": "true"}
@@ -83,7 +84,7 @@ def set_domain(access: Access, name: str, configuration: str) -> Change | None:
     _check_domain(name)
     if not isinstance(configuration, str):
         raise InvalidRequest(f"the configuration of domain {name!r} is of type {type(configuration).__name__}; give a text", domain=name)
-    snapshot = _latest(access)
+    snapshot = snapshot_for_change(access)
     if domains_of(snapshot).get(name) == configuration:
         return None
     return _domain_change(access, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN")
@@ -92,16 +93,9 @@ def set_domain(access: Access, name: str, configuration: str) -> Change | None:
 def remove_domain(access: Access, name: str) -> Change | None:
     """Remove a user's metadata domain; None if it does not exist. Raises the same as `set_domain`."""
     _check_domain(name)
-    snapshot = _latest(access)
+    snapshot = snapshot_for_change(access)
     current = snapshot.domains.get(name)
     return None if current is None else _domain_change(access, snapshot, replace(current, removed=True), "REMOVE DOMAIN")
-
-
-def _latest(access: Access) -> Snapshot:
-    _ = access.ours  # fails before anything is read if the table was opened for reading only
-    snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata)
-    return snapshot
 
 
 def _check_row_tracking(properties: Mapping[str, str], snapshot: Snapshot) -> None:
@@ -217,9 +211,7 @@ def cluster_by(access: Access, columns: str | Iterable[str]) -> Change | None:
 
     Raises InvalidRequest for columns by which a table cannot be clustered, and for new ones of which files have no statistics.
     """
-    _ = access.ours  # fails before anything is read if the table was opened for reading only
-    snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata)
+    snapshot = snapshot_for_change(access)
     schema = parse_schema(snapshot.metadata.schema_string)
     old = clustering_columns(snapshot.domains)
     new = clustered_by(columns, schema, snapshot.partition_columns, snapshot.configuration)

@@ -371,11 +371,8 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
     except TableDropped:
         return Recovered(address.location, left="was dropped")
     named = former if snapshot.configuration.get(COORDINATOR_KEY) == former else None
-    return Recovered(address.location, report=rebuild(address, named, patience_s, _unheard, resting))
-
-
-def _unheard(_: str) -> None:
-    """Ignores a message; the wait is announced once for all tables."""
+    # no messages: the wait was announced once for all tables
+    return Recovered(address.location, report=rebuild(address, named, patience_s, lambda _: None, resting))
 
 
 def tables_below(store: ObjectStore) -> Iterator[str]:

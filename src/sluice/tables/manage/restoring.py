@@ -39,7 +39,7 @@ from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.property_rules import is_kept_by_sluice
-from ..write.requirements import require_replaceable
+from ..write.requirements import require_replaceable, snapshot_for_change
 from ..write.write_once import check_user_metadata
 
 _LOOKS_AT_ONCE: Final = 16
@@ -227,9 +227,7 @@ def lacking(access: Access, snapshot: Snapshot) -> dict[str, str]:
 
 def repair(access: Access) -> Change | None:
     """Take the files that are gone out of the table; None if there are none. Their rows stay lost."""
-    _ = access.ours  # fails before anything is read if the table was opened for reading only
-    snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata)
+    snapshot = snapshot_for_change(access)
     missing = lacking(access, snapshot)
     if not missing:
         return None

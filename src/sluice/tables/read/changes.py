@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
+from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile, actions_of
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
 from ...storage.data.scan import TableScan
@@ -237,7 +237,9 @@ class ChangesQuery:
         inside, beside = (None, None) if predicate is None else predicate.split(struct.names)
         names = [full.named(name).name for name in (struct.names if columns is None else columns)]
         arrow = to_arrow(full)
-        output = pa.schema([arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *_names())])
+        output = pa.schema(
+            [arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *(each.name for each in CHANGE_COLUMNS))]
+        )
         return ChangesQuery(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
 
     def tables(self, versions: range | None = None, part: Callable[[int], range] = lambda _: ALL) -> Iterator[pa.Table]:
@@ -262,10 +264,8 @@ class ChangesQuery:
         return read_commits(self.access, versions, published=self.span.published)
 
     def _pieces(self, changed: ChangedFiles) -> Iterator[_Piece]:
-        info = next((each for each in changed.actions if isinstance(each, CommitInfo)), None)
-        own = None if info is None else info.in_commit_timestamp
         try:
-            yield from _pieces(self.access.store, self.span.time_of_file(changed.version) if own is None else own, changed)
+            yield from _pieces(self.access.store, self.span.time_of(changed.version, changed.actions), changed)
         except MissingObject as gone:  # a deletion vector
             raise self._cleaned_up(changed.version, gone) from gone
 
@@ -361,10 +361,6 @@ def _keys(file: AddFile, location: str) -> Iterator[str]:
     """The objects with the rows of a file."""
     keys = key_inside(location, file.path), None if file.deletion_vector is None else vector_key(file.deletion_vector, location)
     return (key for key in keys if key is not None)
-
-
-def _names() -> Iterator[str]:
-    return (each.name for each in CHANGE_COLUMNS)
 
 
 def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:

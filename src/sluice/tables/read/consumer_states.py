@@ -7,7 +7,7 @@ from typing import Final
 from ...coordinator.facade.leasing import Hold, consumers_of, hold_consumer
 from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
+from ...storage.errors import InvalidRequest, LogGap
 from ..client.access import Access
 from .following import latest_of
 
@@ -74,13 +74,7 @@ def reset_consumer(access: Access, name: str, after: int | None) -> int:
     if type(version) is not int or version < -1:
         raise InvalidRequest(f"after={after!r} is not a version: give the last version to pass over, -1 for none", after=after)
     if version > latest:
-        location = access.address.location
-        raise VersionNotFound(
-            f"version {version} of {location} is not available: the latest version is {latest}",
-            location=location,
-            version=version,
-            latest=latest,
-        )
+        raise access.beyond(version, latest)
     held = _existing(access, name)
     try:
         assert held.record is not None

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from ...coordinator.facade.values import Deadline, SystemClock, Timeout
-from ...storage.actions import Action, CommitInfo, Metadata
+from ...storage.actions import Action, Metadata
 from ...storage.dataclass import dataclass
 from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
 from ...storage.pruning.predicate import Predicate
@@ -109,9 +109,7 @@ class ChangeBatch:
     def timestamp(self) -> int:
         """When the last version was committed, in milliseconds since the epoch."""
         last = self._changed[-1]
-        info = next((each for each in last.actions if isinstance(each, CommitInfo)), None)
-        own = None if info is None else info.in_commit_timestamp
-        return self._query.span.time_of_file(last.version) if own is None else own
+        return self._query.span.time_of(last.version, last.actions)
 
     @property
     def complete(self) -> bool:
@@ -250,12 +248,7 @@ class ChangeReader:
             return None
         latest = self.access.latest()
         if version > latest.version:
-            raise VersionNotFound(
-                f"version {version} of {self.access.address.location} is not available: the latest version is {latest.version}",
-                location=self.access.address.location,
-                version=version,
-                latest=latest.version,
-            )
+            raise self.access.beyond(version, latest.version)
         if version == latest.version:
             return latest.metadata
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from ...storage.actions import Metadata
+from ...storage.actions import Action, CommitInfo, Metadata
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, VersionNotFound
 from ...storage.log.segment import list_versions
@@ -32,9 +32,11 @@ class VersionRange:
         """The versions in order."""
         return range(self.after + 1, self.up_to + 1)
 
-    def time_of_file(self, version: int) -> int:
-        """When a commit's file was written, in ms since the epoch: the time of a version without an in-commit timestamp."""
-        return self._file_times[version]
+    def time_of(self, version: int, actions: Iterable[Action]) -> int:
+        """The time of a version with these actions, in ms since the epoch: its in-commit timestamp, or else the time of its file."""
+        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+        own = None if info is None else info.in_commit_timestamp
+        return self._file_times[version] if own is None else own
 
     @cached_property
     def _file_times(self) -> dict[int, int]:
@@ -52,12 +54,7 @@ def range_by_version(access: Access, after: int, up_to: int | None, consistency:
         )
     last = access.read(up_to, consistency)
     if after > last.version:
-        raise VersionNotFound(
-            f"version {after} of {access.address.location} is not available: the latest version is {last.version}",
-            location=access.address.location,
-            version=after,
-            latest=last.version,
-        )
+        raise access.beyond(after, last.version)
     return VersionRange(access, after, last.version, last.metadata, _is_published(access, consistency))
 
 

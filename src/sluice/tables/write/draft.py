@@ -369,11 +369,6 @@ class Draft:
     # -- what it comes to --------------------------------------------------------------------------------------------
 
     @property
-    def must_copy(self) -> bool:
-        """Whether `finish` will write data files."""
-        return bool(self.uncopied)
-
-    @property
     def uncopied(self) -> list[AddFile]:
         """The files whose remaining rows have to be copied and are not yet: none with deletion vectors."""
         if self.uses_vectors:

@@ -44,7 +44,7 @@ def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
     return snapshot
 
 
-def snapshot_for_change(access: Access, read_version: int | None, *, numbered: bool = False) -> Snapshot:
+def snapshot_for_change(access: Access, read_version: int | None = None, *, numbered: bool = False) -> Snapshot:
     """The snapshot for a transaction that reads: the latest version, or the requested one. Raises UnsupportedFeature, VersionNotFound.
 
     One with an application's number needs everything acknowledged to any client before this call.

@@ -7,7 +7,6 @@ from dataclasses import field
 from functools import reduce
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -295,11 +294,9 @@ def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
 
 def _parameters(names: Sequence[str]) -> dict[str, str]:
     """The parameters of a MERGE under Delta's names."""
-    matched: list[dict[str, Any]] = [{"actionType": "update"}]
-    inserted: list[dict[str, Any]] = [{"actionType": "insert"}]
     return {
         "predicate": " AND ".join(f"target.{name} = source.{name}" for name in names),
-        "matchedPredicates": orjson.dumps(matched).decode(),
-        "notMatchedPredicates": orjson.dumps(inserted).decode(),
+        "matchedPredicates": '[{"actionType":"update"}]',
+        "notMatchedPredicates": '[{"actionType":"insert"}]',
         "notMatchedBySourcePredicates": "[]",
     }
