@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 import sluice
-from sluice.coordinator.leases import turn_after_loss as chances
-from sluice.coordinator.leases.reserved_turns import losses_of_thread
+from sluice.coordinator.leases import turns as chances
+from sluice.coordinator.leases.turns import losses_of_thread
 from sluice.coordinator.service.clock import Timeout
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 

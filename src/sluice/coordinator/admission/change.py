@@ -1,4 +1,4 @@
-"""A change: what an operation read of a table, and what it wants to commit."""
+"""A change: the reads of an operation in a table, and the actions to commit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from ...storage.schema.schema import StructType
 from ..rules.isolation import IsolationLevel
 from ..rules.operation_kinds import Kind
 
-__all__ = ["Change", "Reads"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What an operation read: conditions as SQL ("" for the whole table as a filter), files by log path.
+    """The reads of an operation: conditions as SQL ("" for the whole table as a filter), files by log path.
 
     `files` (None: very many) are those whose rows the outcome depends on beyond the rows it changes: a change of rows in a
     table with deletion vectors lists none, since the rows themselves are compared. `rows` are the rows it read of further
@@ -40,7 +38,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an operation wants to commit, made on `snapshot` (None: it creates the table)."""
+    """The changes that an operation wants to commit, made on `snapshot` (None: it creates the table)."""
 
     transaction_id: str
     operation: str
@@ -62,7 +60,7 @@ class Change:
     """If it may have been filed before, perhaps by another process: a version up to which it was not committed."""
     kind: Kind = Kind.OTHER
     scope: str | None = None
-    """What an overwrite replaces: "" the table, or a partition condition."""
+    """The part that an overwrite replaces: "" the table, or a partition condition."""
     isolation: IsolationLevel | None = None
     """A stricter level than the table's."""
     once: bool = False

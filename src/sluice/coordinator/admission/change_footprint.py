@@ -25,8 +25,6 @@ from ..rules.operation_kinds import Kind
 from ..rules.policies import partition_key
 from .change import Change, Reads
 
-__all__ = ["applications_of", "bounded", "footprint_of", "touched_by", "touched_by_reads"]
-
 _PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
 # Together with the actions it has to fit into a node of the coordinator.
 _SCOPE_CHARACTERS_MAX: Final = 64 * 1024
@@ -111,7 +109,7 @@ def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: 
 
 
 def _scope(scope: str | None) -> str | None:
-    """What an overwrite replaces, which must not become coarser. Raises InvalidRequest if it is too long."""
+    """The condition of an overwrite, which must not become coarser. Raises InvalidRequest if it is too long."""
     if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:
         raise InvalidRequest(
             f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "

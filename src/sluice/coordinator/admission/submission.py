@@ -18,8 +18,8 @@ from ..commit.committer import Committer
 from ..commit.joint_resolve import CLOSED
 from ..commit.outcomes import Commit
 from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, Refused, naming
-from ..leases.queueing_commits import Turn
-from ..leases.reserved_turns import turns_of_thread
+from ..leases.table_leases import WaitingCommit
+from ..leases.turns import turns_of_thread
 from ..limits import Limits
 from ..nodes.records import Head, digest
 from ..publication.failure_points import point
@@ -32,8 +32,6 @@ from .change import Change
 from .change_footprint import bounded, touched_by
 from .table_client import TableClient
 from .validation import attempt_of, before_itself, require_next, validated, written_since
-
-__all__ = ["intent_of", "prepared", "require_room", "submit"]
 
 _LOOKS_MAX: Final = 8
 
@@ -61,8 +59,8 @@ def submit(
 
     Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
     """
-    with bounding(timeout_s, changes[0][0].clock) as deadline, Turn() as turn:
-        return _Submission(changes, ack, filing, done_before).run(deadline, turn)
+    with bounding(timeout_s, changes[0][0].clock) as deadline, WaitingCommit() as waiting:
+        return _Submission(changes, ack, filing, done_before).run(deadline, waiting)
 
 
 class _Submission:
@@ -81,8 +79,8 @@ class _Submission:
         self._ack, self._filing, self._done_before = ack, filing, done_before
         self._committers = _on_one_session([table.committer for table, _ in changes])
 
-    def run(self, deadline: Deadline, turn: Turn) -> Mapping[str, Commit]:
-        """Returns the commits by location; waits in `turn`."""
+    def run(self, deadline: Deadline, waiting: WaitingCommit) -> Mapping[str, Commit]:
+        """Returns the commits by location; waits in the queue of leases as `waiting`."""
         looks = 1 if self._once else _LOOKS_MAX
         while True:
             looks -= 1
@@ -106,7 +104,7 @@ class _Submission:
                 if held.filed and self._once:
                     raise
                 table, change = self._changes[self._refused_in(held)]
-                table.leases.await_turn(turn, touched_by(change), held, deadline, _turns_for(change))
+                waiting.wait(table.leases, touched_by(change), held, deadline, _turns_for(change))
                 looks += 1
                 if not held.filed:
                     continue

@@ -8,8 +8,6 @@ from ..nodes.context import TableContext
 from ..nodes.creation import require_head, require_history
 from ..nodes.records import Head
 
-__all__ = ["TableClient"]
-
 
 class TableClient:
     """The state shared by everything that concerns one table. Thread-safe."""

@@ -32,18 +32,6 @@ from .change import Change, Reads
 from .change_footprint import applications_of, footprint_of
 from .table_client import TableClient
 
-__all__ = [
-    "attempt_of",
-    "before_itself",
-    "commit_by_application",
-    "holding_nothing_read",
-    "operation_that_lost",
-    "require_next",
-    "validate",
-    "validated",
-    "written_since",
-]
-
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
 """The most that is read of the files that another commit added."""
 

@@ -1,3 +1,3 @@
-"""How a transaction is committed: filed, decided, ratified, and found again.
+"""Committing transactions: filing, deciding and ratifying them, and finding their outcomes.
 
 Imports `publication`, `leases` and the rooms below. Begin with `driver.py` and `next_step.py`: the life of one transaction."""

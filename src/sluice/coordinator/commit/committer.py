@@ -26,8 +26,6 @@ from .queue import Claim, find_slot, undecided
 from .ratification import Batch, Ratified
 from .table_parts import TROUBLE, Neighbours, TableParts
 
-__all__ = ["Committer"]
-
 _log = logging.getLogger(__name__)
 _ATTEMPTS_LOOKED_AT = 8
 

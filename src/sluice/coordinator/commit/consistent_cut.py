@@ -13,8 +13,6 @@ from ..nodes.records import BatchRecord, Head
 from ..service.clock import Deadline
 from ..service.store import CoordinationStore, Node
 
-__all__ = ["version_beside", "versions_together"]
-
 _PAUSE_S: Final = 0.001
 
 

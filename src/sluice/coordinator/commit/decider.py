@@ -34,8 +34,6 @@ from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_w
 from .ratification import Batch, Ratified, batches_of, ratify, without_slot
 from .table_parts import Neighbours, TableParts
 
-__all__ = ["Decider", "Front", "Withdrawal"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -305,7 +303,7 @@ def _part(front: Front, queued: Queued) -> Part:
 
 
 def _checks(leases: LeaseView, decision: Decision) -> list[Check]:
-    """What must still hold of the leases when a decision is ratified (I9)."""
+    """The checks of leases with which a decision is ratified (I9)."""
     members: Iterable[Member] = (member for members in decision.members.values() for member in members)
     refusals = (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None)
     return leases.checks((member.intent for member in members), refusals)

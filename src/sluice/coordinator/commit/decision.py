@@ -29,8 +29,6 @@ from ..rules.refusal import UNJUDGEABLE, Refusal
 from ..rules.row_changes import VectorLookup
 from ..rules.winner import Member, Winner, winner_of
 
-__all__ = ["DETACHED", "Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
-
 _log = logging.getLogger(__name__)
 
 

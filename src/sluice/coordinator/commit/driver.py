@@ -31,8 +31,6 @@ from .outcomes import Commit
 from .ratification import Batch
 from .table_parts import TROUBLE
 
-__all__ = ["Course"]
-
 _log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
 

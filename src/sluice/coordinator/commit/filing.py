@@ -19,14 +19,12 @@ from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
 from .queue import Claim, claim_of, find_slot
 from .table_parts import TableParts
 
-__all__ = ["Filing", "file_intents", "require_time"]
-
 _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Filing:
-    """What a transaction files in one table; `head` is the table's head as the caller read it, if it did."""
+    """The intent that a transaction files in one table; `head` is the table's head as the caller read it, if it did."""
 
     table: TableParts
     intent: Intent

@@ -22,8 +22,6 @@ from ..rules.row_changes import VectorLookup
 from ..rules.winner import Winner
 from .decision import Decision, Queued, resolve
 
-__all__ = ["CLOSED", "SIBLINGS", "Part", "closed", "lacks_siblings", "refused", "resolve_joint"]
-
 CLOSED: Final = "generation-closed"
 """The rule that refuses a transaction whose slot in some table came too late; its owner files it again."""
 

@@ -16,8 +16,6 @@ from .outcomes import Commit, settle
 from .queue import Claim, filed_elsewhere, move_slot
 from .table_parts import TableParts
 
-__all__ = ["Leg"]
-
 
 @dataclass(slots=True)
 class Leg:
@@ -64,7 +62,7 @@ class Leg:
 
     @property
     def seen(self) -> Seen:
-        """What is known of it now."""
+        """Its state as of the last look."""
         return Seen(self.phase, self.patience.left_s > 0, self.asked)
 
     @property

@@ -20,8 +20,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...storage.dataclass import dataclass
 
-__all__ = ["TOLD", "WAIT", "Ask", "Decide", "Phase", "Progress", "Publish", "Refile", "Seen", "Step", "Told", "Wait", "next_step"]
-
 
 class Phase(Enum):
     """How far a transaction is in one of its tables."""
@@ -57,7 +55,7 @@ class Seen(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What is known of the whole transaction.
+    """The state of the whole transaction.
 
     `committed` and `refused` say which verdict it has, if any. `until_published`: its caller waits for publication.
     `withdrawn`: its owner wants it refused if it is undecided. `home` is the leg whose slot is decided in any case before

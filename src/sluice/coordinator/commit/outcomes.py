@@ -18,8 +18,6 @@ from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
 from .queue import Claim
 
-__all__ = ["Commit", "Outcome", "Verdicts", "settle"]
-
 
 @dataclass(frozen=True, slots=True)
 class Commit:

@@ -20,19 +20,6 @@ from ..rules.winner import Member, Winner
 from ..service.store import ApplyRefused, Create, Delete, Node, ReplyLost
 from .decision import Queued, window_start, windows_of
 
-__all__ = [
-    "WINDOW_VERSIONS_MAX",
-    "Claim",
-    "claim_of",
-    "filed_elsewhere",
-    "find_slot",
-    "move_slot",
-    "queued_in",
-    "read_queue",
-    "undecided",
-    "with_winners",
-]
-
 WINDOW_VERSIONS_MAX: Final = 10_000
 """The maximum number of versions read to decide one transaction."""
 

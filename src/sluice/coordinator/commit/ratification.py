@@ -20,8 +20,6 @@ from ..service.store import ApplyRefused, Check, Create, Node, Op, ReplyLost, Wr
 from .decision import Decision
 from .table_parts import TableParts
 
-__all__ = ["Batch", "Ratified", "batches_of", "ratify", "ratifying_ops", "without_slot"]
-
 
 class Ratified(Enum):
     """The result of a ratifying multi."""

@@ -20,8 +20,6 @@ from ..publication.publisher import Publisher
 from ..publication.ratified_log import RatifiedLog
 from .outcomes import Verdicts
 
-__all__ = ["TROUBLE", "Neighbours", "TableParts"]
-
 _log = logging.getLogger(__name__)
 TROUBLE = (Unavailable, InvalidRequest)
 """Errors that a filed transaction waits out: services that are away, and refused access (other clients may have it)."""

@@ -33,7 +33,7 @@ _PARTITIONS_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What an operation would do. Conditions are SQL over the table's rows; "" is any row, None is none.
+    """The reads and writes of an operation that has not run. Conditions are SQL over the table's rows; "" is any row, None is none.
 
     `operation` is a name that `rules.explain` knows. It `reads` rows, `removes` or changes some (`whole_files`: whatever is in their
     files), and `adds` rows that satisfy a condition. A compaction does not change data.
@@ -57,7 +57,7 @@ class ForeseenTable:
         self._by_classes = table_policy(snapshot.configuration).by_classes
 
     def meets(self, mine: Foreseen, theirs: Foreseen, level: IsolationLevel) -> Explanation:
-        """What would become of `mine` if it were compared with `theirs`, which was committed after mine had read."""
+        """The verdict on `mine` if it were compared with `theirs`, committed after mine had read."""
         unknown = not self._by_classes and self._adds_elsewhere(mine, theirs)
         shown = () if unknown else self._snapshot.partition_columns
         first = {add.path for add in self._files(mine.removes)}
@@ -151,5 +151,5 @@ class ForeseenTable:
 
 
 def advice_of(rule: str | None) -> str | None:
-    """What would avoid a refusal by this rule."""
+    """The advice that avoids a refusal by this rule."""
     return next((each.advice for each in RULES if each.name == rule), None)

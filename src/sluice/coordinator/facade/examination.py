@@ -16,8 +16,6 @@ from ..nodes.lease_records import Place
 from ..nodes.records import BatchRecord, Head, Published
 from .table import CoordinatedTable
 
-__all__ = ["examine_nodes"]
-
 _HOUR_MS: Final = 3_600_000
 
 

@@ -16,9 +16,9 @@ from ..leases.consumers import Hold
 from ..leases.granting import LeaseHome, Wanted
 from ..leases.lease import Lease, acquire, lent
 from ..leases.listing import LeaseEntry
-from ..leases.reserved_turns import lent_turns
 from ..leases.scopes import PartitionScope
 from ..leases.table_leases import TableLeases, coordinator_key
+from ..leases.turns import lent_turns
 from ..nodes.consumer_records import ConsumerRecord
 from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
 from ..service.clock import Timeout

@@ -1,4 +1,4 @@
-"""Questions of maintenance: which transactions may still need files, which versions are read, who writes the checkpoint."""
+"""The facts that maintenance needs: transactions that may still need files, pinned versions, and the claim to write a checkpoint."""
 
 from __future__ import annotations
 

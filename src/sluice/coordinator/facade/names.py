@@ -81,7 +81,7 @@ def home_of(coordinator: str | None) -> Home:
 
 
 def find(home: Home, name: TableName) -> Found:
-    """What a name means, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
+    """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
     [found] = home.fresh(lambda session: look_at(session, name))
     try:
         require_table(found)

@@ -7,11 +7,10 @@ from functools import partial
 
 from ...storage.log.snapshot import Snapshot
 from ..leases import tickets
-from ..leases.reserved_turns import ReservedTurn, release_nodes
+from ..leases.granting import release_nodes
 from ..leases.scopes import PartitionScope
-from ..leases.table_leases import reserve
 from ..leases.tickets import Ticket
-from ..leases.turn_after_loss import advice, lasting_s, named_after
+from ..leases.turns import ReservedTurn, advice, lasting_s, named_after, reserve
 from ..nodes import plans
 from ..nodes.identity import another_id
 from ..service.clock import Deadline

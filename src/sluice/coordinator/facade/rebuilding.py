@@ -33,15 +33,6 @@ from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore,
 from .registry import require_own_coordinator
 from .table import CoordinatedTable
 
-__all__ = [
-    "RebuildingClaim",
-    "claimed",
-    "require_coordinator_lost",
-    "require_nodes_lost",
-    "require_owner_named",
-    "sealing_version",
-]
-
 _LETTING_GO_MAX: Final = 60
 _CLAIMS_MAX: Final = 5
 _PAUSE_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""How tables come under the coordinator and leave it: making, closing, removing and rebuilding their nodes."""
+"""Registration of tables at the coordinator: making, closing, removing and reopening their nodes."""
 
 from __future__ import annotations
 

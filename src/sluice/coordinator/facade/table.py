@@ -21,7 +21,7 @@ from ..admission.table_client import TableClient
 from ..commit.outcomes import Commit, Outcome
 from ..errors import ConcurrentModification
 from ..leases.pins import Pin, pin, require_above_horizon
-from ..leases.turn_after_loss import Chance
+from ..leases.turns import Chance
 from ..limits import DEFAULT_TIMEOUT_S, Limits
 from ..nodes.context import TableContext
 from ..nodes.creation import check_tree
@@ -34,8 +34,6 @@ from ..rules.refusal import withdrawal
 from ..rules.winner import Winner
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.connect import connect
-
-__all__ = ["CoordinatedTable", "of_table", "this_client"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -7,7 +7,7 @@ from ..admission.change_footprint import touched_by_reads
 from ..commit.outcomes import Commit, Outcome
 from ..leases.pins import Pin
 from ..leases.scopes import PartitionScope
-from ..leases.turn_after_loss import Chance
+from ..leases.turns import Chance
 from ..nodes.records import Head
 from ..publication.ratified_log import RatifiedLog
 from ..service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, InParts, SystemClock, Timeout, bounding, within_this_call

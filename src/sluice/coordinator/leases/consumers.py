@@ -1,4 +1,4 @@
-"""Named consumers: a position in a table's changes, and the lease that says who may move it.
+"""Named consumers: a position in a table's changes, and the lease whose holder may move it.
 
 The holder of the lease is the consumer. The position is written in a multi that checks the lease, so that a holder that was
 paused while another one took over cannot move it; and the commits it makes depend on the lease like on any other (I9).
@@ -16,8 +16,6 @@ from .granting import LeaseHome, Wanted
 from .guard import make_child
 from .lease import Lease, acquire
 from .listing import LeaseEntry, list_leases
-
-__all__ = ["Hold", "consumers_of", "hold_consumer"]
 
 
 class Hold:

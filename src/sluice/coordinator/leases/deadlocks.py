@@ -17,12 +17,10 @@ from ..service.store import CoordinationStore
 from .guard import held_in_words
 from .scopes import clash
 
-__all__ = ["find_cycle"]
-
 
 @dataclass(slots=True)
 class _Picture:
-    """Everybody who waits, as of one look. Requests are read on demand."""
+    """All waiting clients, as of one look. Requests are read on demand."""
 
     store: CoordinationStore
     waits: dict[str, tuple[WaitNode, int]] = field(default_factory=dict[str, tuple[WaitNode, int]])

@@ -23,7 +23,7 @@ from dataclasses import field, replace
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import Unavailable
+from ...storage.errors import SluiceError, Unavailable
 from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from ..nodes.lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from ..rules.intent import ClientName
@@ -32,8 +32,6 @@ from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore,
 from .deadlocks import find_cycle
 from .guard import breaker, held_facts, held_in_words, make_child
 from .scopes import clash
-
-__all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]
 
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
@@ -325,3 +323,14 @@ def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:
             _log.warning("the lease node %s is removed later: %s", path, away)
             left.append(path)
     return left
+
+
+def release_nodes(session: CoordinationStore, paths: Sequence[str]) -> None:
+    """End these turns, also other clients'. Never raises: a turn ends in time by itself."""
+    for path in paths:
+        try:
+            session.delete(path)
+        except NoNode:
+            continue
+        except SluiceError as trouble:
+            _log.info("the turn %s was not released here: %s", path, trouble)

@@ -22,20 +22,6 @@ from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore,
 from ..times import text_of
 from .scopes import reads_in, scopes_meet, writes_in
 
-__all__ = [
-    "HELD",
-    "LOST",
-    "NO_LEASES",
-    "Granted",
-    "LeaseGuard",
-    "LeaseView",
-    "breaker",
-    "granted_names",
-    "held_facts",
-    "held_in_words",
-    "make_child",
-]
-
 HELD: Final = "lease-held"
 LOST: Final = "lease-lost"
 
@@ -123,7 +109,7 @@ class LeaseView:
         return mine is not None and scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
 
     def checks(self, committed: Iterable[Intent], refused: Iterable[Refusal]) -> list[Check]:
-        """What must still hold when a batch is ratified: the view, each lease relied on (I9), and each lease that caused a refusal."""
+        """The checks with which a batch is ratified: of the view, each lease relied on (I9), and each lease that caused a refusal."""
         if not self.path:
             return []
         relied_on = {path for intent in committed for path in intent.leases}

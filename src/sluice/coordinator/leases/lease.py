@@ -22,8 +22,6 @@ from ..service.store import CoordinationStore
 from .granting import LeaseHome, LeaseRequest, Wanted, let_go
 from .guard import breaker
 
-__all__ = ["Lease", "acquire", "held_by_this_thread", "lent", "paths_of"]
-
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 _LAST_LOOK_S: Final = 2.0

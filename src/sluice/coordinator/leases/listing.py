@@ -1,4 +1,4 @@
-"""Leases as an operator sees them: who holds, who waits for whom, and how to take one away."""
+"""Leases for operators: the holders, the waiting requests and their blockers, and breaking a lease."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from ...storage.errors import InvalidRequest
 from ..nodes.lease_records import Broken, Grants, LeaseName, LeaseNode, Place
 from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write
 from .scopes import clash
-
-__all__ = ["LeaseEntry", "break_lease", "list_broken", "list_leases"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def list_broken(store: CoordinationStore, place: Place) -> list[Broken]:
 
 
 def break_lease(store: CoordinationStore, place: Place, lease: str, *, by: str, reason: str, at_ms: int) -> Broken:
-    """Break a lease or a waiting request, and record who did it. Commits that depend on it are refused from then on.
+    """Break a lease or a waiting request, and record the user. Commits that depend on it are refused from then on.
 
     Raises InvalidRequest if no such request exists, also when its holder released it meanwhile.
     """

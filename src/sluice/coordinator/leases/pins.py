@@ -29,8 +29,6 @@ from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoN
 from .granting import LeaseHome, let_go
 from .guard import make_child
 
-__all__ = ["EVERYTHING", "Pin", "followed_from", "pin", "pinned_versions", "pins_of", "raise_horizon", "require_above_horizon"]
-
 EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
 
@@ -70,7 +68,7 @@ def pins_of(tree: TableTree) -> str:
 
 
 def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Callable[[], object], onwards: bool = False) -> Pin:
-    """Pin a version; with `onwards` also what later versions add and remove, for who reads their changes.
+    """Pin a version; with `onwards` also the files that later versions add and remove, for a reader of their changes.
 
     `still_there` checks that the version can be read; if it raises, nothing is pinned.
     """

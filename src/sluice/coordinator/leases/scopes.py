@@ -1,4 +1,4 @@
-"""What a lease covers: whether two leases meet, and whether a commit touches one.
+"""The scopes of leases: whether two leases meet, and whether a commit touches one.
 
 Both answers are sound: "no" means that no partition can satisfy both conditions. Conditions that constants alone do not
 separate count as meeting.
@@ -31,8 +31,6 @@ from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..nodes.lease_records import PASSING, SHARED, LeaseNode, Place
 from ..rules.intent import Footprint
 from ..rules.read_scope import condition, schema_of
-
-__all__ = ["PartitionScope", "clash", "overlap", "reads_in", "scopes_meet", "writes_in"]
 
 _CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
 _SQL_CHARACTERS_MAX: Final = 8 * 1024

@@ -1,22 +1,27 @@
-"""The leases of one table, as one client requests them."""
+"""The leases of one table, as one client requests them; and commits that wait for a lease, each in its turn among the requests.
+
+A commit that a lease stops joins the queue of lease requests: it waits for earlier requests, and later ones wait for it, so
+successive holders cannot starve it. A waiting commit stops no other commit, and any number of commits may have their turn at
+once: when a lease is released, all commits that waited for it go on together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import TracebackType
+from typing import Final
 
 from ...storage.dataclass import dataclass
 from ..errors import DeadlockDetected, LeaseHeld
 from ..nodes.context import TableContext
-from ..nodes.lease_records import PASSING, TURN, Place
+from ..nodes.lease_records import PASSING, Place
 from ..service.address import Address
 from ..service.clock import Deadline
-from .granting import LeaseHome, Wanted
+from .granting import LeaseHome, LeaseRequest, Wanted, let_go, release_nodes
 from .lease import held_by_this_thread, paths_of
-from .queueing_commits import Turn
-from .reserved_turns import ReservedTurn, release_nodes
 from .scopes import PartitionScope
 
-__all__ = ["TableLeases", "coordinator_key", "reserve"]
+_WHO: Final = "another client has"
 
 
 def coordinator_key(coordinator: str | None) -> str:
@@ -49,37 +54,59 @@ class TableLeases:
 
     def of_this_thread(self) -> tuple[str, ...]:
         """The nodes of the leases that a commit of this thread depends on."""
-        held = held_by_this_thread()
-        return () if not held else paths_of([each for each in held if each.home.coordinator == self.home.coordinator])
+        return paths_of(held_by_this_thread(self.home.coordinator))
 
-    def await_turn(self, turn: Turn, scope: PartitionScope | None, held: LeaseHeld, deadline: Deadline, turns: Sequence[str] = ()) -> None:
-        """Wait outside the queue of commits until a commit that a lease stopped may go on; `scope` covers what it touches.
 
-        `turns` are those reserved for it; they are given up if they would close a cycle of waits, since nothing depends on
-        them.
+class WaitingCommit:
+    """One commit's place in the queue; used by one thread. A context manager that leaves the queue when the commit is decided."""
 
-        Raises `held` if the deadline passes first, DeadlockDetected for a cycle closed by leases of this thread.
+    def __init__(self) -> None:
+        self._wanted: tuple[Wanted, ...] = ()
+        self._request: LeaseRequest | None = None
+
+    def wait(
+        self, leases: TableLeases, scope: PartitionScope | None, held: LeaseHeld, deadline: Deadline, turns: Sequence[str] = ()
+    ) -> None:
+        """Wait until no earlier request is in the way of a commit that the lease in `held` stopped.
+
+        `scope` covers what the commit touches in that table (None: all). A place that it has in another table is given up and
+        requested again together with the new one: holding one place while waiting for another could close a cycle. `turns`
+        are reserved for the commit; they are given up if they would close a cycle of waits, since nothing depends on them.
+
+        Raises `held`, naming the present holder, when the deadline passes; DeadlockDetected if that holder waits for a lease
+        that this thread holds.
         """
-        wanted = self.wanted(PASSING, scope)
+        if Place.of_node(str(held.facts.get("lease", ""))) is None:
+            raise held
+        self.leave()
+        self._wanted = tuple(dict.fromkeys((*self._wanted, leases.wanted(PASSING, scope))))
         try:
-            turn.wait(self.home, wanted, held, deadline, turns=turns)
+            self._obtain(leases.home, held, deadline, turns)
         except DeadlockDetected:
             if not turns:
                 raise
-            release_nodes(self.home.connect(), turns)
-            turn.wait(self.home, wanted, held, deadline)
+            release_nodes(leases.home.connect(), turns)
+            self._obtain(leases.home, held, deadline, ())
 
+    def _obtain(self, home: LeaseHome, held: LeaseHeld, deadline: Deadline, turns: Sequence[str]) -> None:
+        request = LeaseRequest(home, self._wanted, (*paths_of(held_by_this_thread(home.coordinator)), *turns))
+        try:
+            request.obtain(deadline)
+        except LeaseHeld as late:
+            facts = {**held.facts, **late.facts}
+            whose, who = held.message.partition(_WHO)[0], late.message.partition(_WHO)[2]
+            message = f"{whose}{_WHO}{who}; wait until it is released, or see `sluice leases`"
+            raise LeaseHeld(message, **{**held.details, "facts": facts}) from held
+        self._request = request
 
-def reserve(
-    parts: Sequence[tuple[TableLeases, PartitionScope | None]], name: str, turns: Sequence[str], *, lasts_s: float, wait: Deadline
-) -> ReservedTurn | None:
-    """A turn on parts of tables (None: the whole of one), taken in one request; None if leases of this thread cover them.
+    def __enter__(self) -> WaitingCommit:
+        return self
 
-    `turns` are those that the transaction has already. Raises LeaseHeld, DeadlockDetected, LeaseLost,
-    CoordinatorUnavailable.
-    """
-    home = parts[0][0].home
-    held = paths_of(held_by_this_thread(home.coordinator))
-    covered = {Place.of_node(path) for path in held}
-    wanted = [leases.wanted(TURN, scope, name) for leases, scope in parts if leases.place not in covered]
-    return ReservedTurn.take(home, wanted, (*held, *turns), lasts_s=lasts_s, wait=wait) if wanted else None
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the queue, so that later requests go on."""
+        request, self._request = self._request, None
+        if request is not None:
+            let_go(request.home, request.store, list(request.nodes))

@@ -20,8 +20,6 @@ from ..nodes.context import TableContext
 from ..nodes.records import digest
 from ..service.store import BadVersion, NodeExists
 
-__all__ = ["Ticket", "leave_ticket", "take_ticket"]
-
 _log = logging.getLogger(__name__)
 
 _KEPT: Final = 32

@@ -16,8 +16,6 @@ from typing import ClassVar
 from ...storage.errors import SluiceError
 from ..service.clock import Deadline, bounding
 
-__all__ = ["Background"]
-
 _log = logging.getLogger(__name__)
 _EXIT_WAIT_S = 30.0
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from ...storage.errors import InvalidRequest
 
-__all__ = ["FAILPOINTS", "point"]
-
 FAILPOINTS: Final = (
     "data-staged",  # data files are uploaded, nothing else happened
     "actions-staged",  # a large intent's actions are staged, too

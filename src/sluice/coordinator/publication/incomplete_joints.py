@@ -19,8 +19,6 @@ from ...storage.log.segment import list_versions
 from ...storage.stores.objects import ObjectStore
 from ..rules.winner import transactions_of
 
-__all__ = ["IncompleteJoint", "incomplete_joints"]
-
 _VERSIONS_LOOKED_AT: Final = 1000
 
 

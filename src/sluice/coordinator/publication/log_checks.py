@@ -25,8 +25,6 @@ from ..nodes.context import TableContext
 from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, VersionPlan, is_closed
 
-__all__ = ["LogPresence", "RecentFiles", "refuse_old_data"]
-
 _FILES_EVERY_S: Final = 3.0
 _PLACE_EVERY_S: Final = 4.0
 """Longer than the pause between two checks of files, so that a busy publisher makes no look of its own."""

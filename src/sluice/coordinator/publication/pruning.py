@@ -21,8 +21,6 @@ from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, Published
 from ..service.store import Create, Delete, Op, Write, request_bytes
 
-__all__ = ["FORGET_EVERY", "all_put_away", "find_put_away", "fitting", "forget", "put_away", "spare"]
-
 FORGET_EVERY: Final = 64
 """How many raises of `published` there are between two looks for expired refusals."""
 

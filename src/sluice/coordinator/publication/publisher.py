@@ -27,8 +27,6 @@ from .log_checks import LogPresence, RecentFiles, refuse_old_data
 from .pruning import FORGET_EVERY, fitting, forget, put_away, spare
 from .ratified_log import RatifiedLog
 
-__all__ = ["Publisher"]
-
 _log = logging.getLogger(__name__)
 
 _TRIES: Final = 8

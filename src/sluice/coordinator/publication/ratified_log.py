@@ -29,8 +29,6 @@ from ..rules.winner import Member, Winner, winner_of
 from ..service.clock import Deadline, bounded_s, within_this_call
 from .rendering import render
 
-__all__ = ["RatifiedLog", "staged_actions", "store_objects"]
-
 _CONTENTS_BYTES_MAX: Final = 64 * 1024 * 1024
 _WINNERS_BYTES_MAX: Final = 128 * 1024 * 1024
 _VECTORS_BYTES_MAX: Final = 64 * 1024 * 1024

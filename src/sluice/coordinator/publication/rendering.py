@@ -24,8 +24,6 @@ from ...storage.actions.wide_statistics import record_count
 from ..nodes.records import Rendering, VersionPlan
 from ..rules.winner import Member
 
-__all__ = ["RowCountMissing", "numbered", "render", "rows_to_number"]
-
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 

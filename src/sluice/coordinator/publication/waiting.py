@@ -18,9 +18,6 @@ from ..nodes.context import TableContext
 from ..nodes.records import Head, Published
 from ..service.clock import Clock, Deadline, Timeout, bounding
 
-__all__ = ["Patience", "VersionWatch"]
-
-
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 5.0
@@ -134,7 +131,7 @@ class VersionWatch:
             self._wake.wait(wait_s)
 
     def _look(self, timeout_s: Timeout) -> tuple[Published, Head]:
-        """What is published and what is decided, with watches on both."""
+        """The published and the decided state, with watches on both."""
         context = self._context
         with bounding(timeout_s, context.clock):
             published, head = context.read_published(self._ring), context.read_head(self._ring)
