@@ -27,8 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.zookeeper, pytest.mark.slow]
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64())])
 NOTHING = (*faults.IN_DRIVER, *faults.IN_TASKS, "before-claim")
 DECIDED = ("after-claim", "before-ratify", "after-ratify", "before-publish", "after-publish", "after-raise", "before-ack")
-FEW = ("applied", "after-claim")
-STEPS = [pytest.param(each, marks=() if each in FEW else pytest.mark.long) for each in (*NOTHING, *DECIDED)]
+STEPS = [pytest.param(each, marks=() if each == "after-claim" else pytest.mark.long) for each in (*NOTHING, *DECIDED)]
 SESSION_S = 4
 MORE = (50, 0)
 """A row that no statement of the block reads or changes."""

@@ -92,7 +92,7 @@ def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, chang
     assert table.refresh().version == version
 
 
-@of_every_kind(("disk", "false", "true"), ("s3", "true", "true"))
+@of_every_kind(("disk", "false", "true"))
 def test_rows_are_updated_and_move_between_partitions(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
     before = rows_of(table)
@@ -332,7 +332,6 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
     assert rows_of(table) == expected | dict.fromkeys([7, -8], new)
 
 
-@pytest.mark.long  # `test_concurrent_merges` has two drivers in processes of their own
 def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
     """Each in a thread that repeats it until it is committed: no row is lost."""
     table = made(place, by=())

@@ -49,7 +49,7 @@ def test_the_judge_sees_what_no_order_explains(tmp_path: Path, zookeeper_address
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str, spark: SparkSession) -> None:
     """They share the tests' own JVM, each with a session of its own."""

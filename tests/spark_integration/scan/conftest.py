@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from ..data_source.conftest import by_the_data_source
 
-import pytest
-
-from sluice.spark_integration.session.routing import ROUTING
-
-
-@pytest.fixture(autouse=True)
-def by_the_data_source(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Routing is off while a test runs that uses the session."""
-    if "spark" not in request.fixturenames:
-        yield
-        return
-    session = request.getfixturevalue("spark")
-    session.conf.set(ROUTING, "false")
-    yield
-    session.conf.set(ROUTING, "true")
+__all__ = ["by_the_data_source"]

@@ -88,7 +88,9 @@ READS: list[tuple[list[str] | None, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize("mended", [(), ("n",)], ids=["plain", "partitioned"], indirect=True)
+@pytest.mark.parametrize(
+    "mended", [pytest.param((), id="plain"), pytest.param(("n",), id="partitioned", marks=pytest.mark.long)], indirect=True
+)
 def test_spark_reads_the_rows_that_live(mended: Place) -> None:
     for columns, where in READS:
         expected = mended.table().snapshot().to_arrow(columns, where)

@@ -74,6 +74,7 @@ def copied(
 
 
 @pytest.mark.shows("stream-store-fails")
+@pytest.mark.long
 def test_a_stream_from_table_to_table_goes_on(spark: SparkSession, store: Store, zookeeper_address: str, tmp_path: Path) -> None:
     copied(spark, store, zookeeper_address, tmp_path / "checkpoint", TROUBLE, batches=2, attempts=6)
     release(zookeeper_address)
