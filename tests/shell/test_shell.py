@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,12 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.service.connect import release
 from sluice.shell.completing import Completing
 from sluice.shell.engines import Engines
 from sluice.shell.printing import as_csv, as_json
 from sluice.sql_on_duckdb.plain import Plain
 
 Run = Callable[..., Any]
-
-
-@pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[str]:
-    address = f"memory://{uuid.uuid4().hex}"
-    sluice.Catalog(address, root=tmp_path / "tables").create_namespace("sales")
-    yield address
-    release(address)
 
 
 @pytest.fixture

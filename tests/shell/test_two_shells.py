@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import sluice
-from sluice.coordinator.service.connect import release
 from sluice.shell.engines import LOCAL, Engines
 
 NAMES = ("sales.a", "sales.b", "sales.c")
 EXPECTED = (sluice.TableExists, sluice.TableNotFound, sluice.TableDropped, sluice.ConcurrentModification, sluice.LeaseHeld)
-
-
-@pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[str]:
-    address = f"memory://{uuid.uuid4().hex}"
-    sluice.Catalog(address, root=tmp_path / "tables").create_namespace("sales")
-    yield address
-    release(address)
 
 
 def statements(seed: int) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ import pytest
 
 import sluice
 
+from .pictures import files_below, nodes_of
+from .pictures import refused as refused_at
+
+Refused = Callable[..., AbstractContextManager[Any]]
 FLIGHTS = pa.schema(
     [
         pa.field("origin", pa.string(), nullable=False),
@@ -52,3 +58,17 @@ class Place:
 def place(tmp_path: Path) -> Place:
     """A local location and a coordinator in memory."""
     return Place(str(tmp_path / "flights"), f"memory://{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def refused(place: Place, tmp_path: Path) -> Refused:
+    """`pictures.refused` for the table's store and its coordinator's tree."""
+    return lambda error, *words: refused_at(error, *words, leaves=lambda: {**files_below(tmp_path), **nodes_of(place.coordinator)})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> sluice.Catalog:
+    """Of a coordinator in memory, with one namespace."""
+    catalog = sluice.Catalog(f"memory://{uuid.uuid4().hex}", root=tmp_path / "tables")
+    catalog.create_namespace("sales")
+    return catalog

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,7 @@ import pytest
 
 import sluice
 
-from .conftest import FLIGHTS, Place, flights, rows_of
-from .pictures import files_below, nodes_of
-from .pictures import refused as refused_at
-
-Refused = Callable[..., AbstractContextManager[Any]]
-
-
-@pytest.fixture
-def refused(place: Place, tmp_path: Path) -> Refused:
-    """`pictures.refused` for the table's store and its coordinator's tree."""
-    return lambda error, *words: refused_at(error, *words, leaves=lambda: {**files_below(tmp_path), **nodes_of(place.coordinator)})
+from .conftest import FLIGHTS, Place, Refused, flights, rows_of
 
 
 @pytest.fixture

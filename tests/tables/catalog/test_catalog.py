@@ -12,13 +12,6 @@ from sluice.storage.constants import NAME_KEY, NAMED_MS_KEY
 from tests.tables.conftest import FLIGHTS, flights, rows_of
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> sluice.Catalog:
-    catalog = sluice.Catalog(f"memory://{uuid.uuid4().hex}", root=tmp_path / "tables")
-    catalog.create_namespace("sales")
-    return catalog
-
-
 def coordinator_of(catalog: sluice.Catalog) -> str:
     address = catalog._coordinator
     assert address is not None

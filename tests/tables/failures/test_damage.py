@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,9 @@ import pytest
 
 import sluice
 from sluice.storage.log.paths import checkpoint_path, commit_path
-from tests.tables.conftest import Place, flights, rows_of
-from tests.tables.pictures import files_below, nodes_of
-from tests.tables.pictures import refused as refused_at
+from tests.tables.conftest import Place, Refused, flights, rows_of
 
-Refused = Callable[..., AbstractContextManager[Any]]
 Way = Callable[[], object]
-
-
-@pytest.fixture
-def refused(place: Place, tmp_path: Path) -> Refused:
-    """`pictures.refused` for the table's store and its coordinator's tree."""
-    return lambda error, *words: refused_at(error, *words, leaves=lambda: {**files_below(tmp_path), **nodes_of(place.coordinator)})
 
 
 @pytest.fixture

@@ -143,26 +143,15 @@ def planned(found: Planned | None) -> Planned:
 # -- pairs, in both orders -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("first", ["delete", "compaction"])
 @pytest.mark.parametrize("mode", ["minor", "major"])
-def test_a_delete_that_meets_a_finished_compaction_is_carried_over(place: Place, plan_compaction: Compaction, mode: str) -> None:
+def test_whichever_comes_second_takes_the_first_over(place: Place, plan_compaction: Compaction, mode: str, first: str) -> None:
+    """A delete is carried over to the files of a compaction; a compaction leaves deleted rows out."""
     table, ids = create(place, 3, 5)
     plan_deletion(place, {1, 6}).commit()
     delete, compact = plan_deletion(place, {0, 4, 7, 14}), planned(plan_compaction(place, mode))
-    compact.commit()
-    delete.commit()
-    expect(place, table, ids - {0, 1, 4, 6, 7, 14})
-    [left] = table._access.latest().add_files()
-    assert left.deletion_vector is not None
-    assert left.deletion_vector.cardinality == 4
-
-
-@pytest.mark.parametrize("mode", ["minor", "major"])
-def test_a_compaction_that_meets_a_finished_delete_leaves_its_rows_out(place: Place, plan_compaction: Compaction, mode: str) -> None:
-    table, ids = create(place, 3, 5)
-    plan_deletion(place, {1, 6}).commit()
-    delete, compact = plan_deletion(place, {0, 4, 7, 14}), planned(plan_compaction(place, mode))
-    delete.commit()
-    compact.commit()
+    for each in [delete, compact] if first == "delete" else [compact, delete]:
+        each.commit()
     expect(place, table, ids - {0, 1, 4, 6, 7, 14})
     [left] = table._access.latest().add_files()
     assert left.deletion_vector is not None
