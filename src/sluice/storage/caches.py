@@ -16,7 +16,7 @@ V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BYTES_PER_CHARACTER: Final = 100
-"""What a parsed text takes in memory, about."""
+"""The memory that a parsed text takes, about."""
 
 
 class ForkSafeLock:

@@ -126,7 +126,7 @@ class Consumer:
 
     @property
     def lease(self) -> Lease:
-        """What makes this instance the consumer. Its `token` grows from instance to instance, for systems outside sluice to compare."""
+        """The lease of this instance. Its `token` grows from instance to instance: systems outside sluice compare it."""
         return self._hold.lease
 
     # -- consuming ---------------------------------------------------------------------------------------------------

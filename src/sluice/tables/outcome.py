@@ -24,7 +24,7 @@ def outcome(
     storage_options: Mapping[str, str] | None = None,
     timeout_s: Timeout = _TIMEOUT_S,
 ) -> Outcome:
-    """What became of any client's transaction over one table or several; any process may ask. Decides an undecided one.
+    """The outcome of any client's transaction over one table or several; any process may ask. Decides an undecided one.
 
     The search goes through all tables of the coordinator: first the coordinator's records, which is quick, then the tables' logs from
     their ends. `Outcome.commits` has the commit of each table. "unknown" means that there is no trace: no table has the transaction.

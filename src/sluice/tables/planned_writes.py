@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
-from ..coordinator.facade import plans, registry
+from ..coordinator.facade import plans
 from ..coordinator.facade.names import NewName, TableName, taken_back_on_failure
 from ..coordinator.facade.values import Change, Commit, InParts, Reads, Timeout, touched_by_reads
 from ..storage.actions import AddFile, Metadata
@@ -23,7 +23,7 @@ from .client.access import Access
 from .client.address import TableAddress
 from .client.clustering_rules import first_clustering
 from .client.property_rules import primary_key_of
-from .manage.creation import access_for_creation, creation_parameters, first_actions, new_table, properties_of_name, require_empty
+from .manage.creation import access_for_creation, creation_parameters, first_actions, named_in_log, new_table, require_empty
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
 from .write.operation_records import written
@@ -168,10 +168,7 @@ def commit_creation(
 
 def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit]:
     access = access_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
-    metadata = registry.named_after_coordinator(access.ours, plan.metadata)
-    if new is not None:
-        told = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
-        metadata = replace(metadata, configuration={**metadata.configuration, **told})
+    metadata = named_in_log(access, plan.metadata, new)
     now_ms = access.ours.now_ms()
     change = Change(
         plan.transaction_id,

@@ -499,12 +499,12 @@ class Table(TableManagement):
             return history(self._access, limit)
 
     def detail(self, *, timeout_s: Timeout | None = None) -> TableDetail:
-        """What describes the latest version: id, size, properties, protocol and others."""
+        """The description of the latest version: id, size, properties, protocol and others."""
         with self._bounding_reads(timeout_s):
             return detail_of(self.refresh("latest").snapshot(), self.location)
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
-        """What became of any client's transaction. Decides an undecided one."""
+        """The outcome of any client's transaction. Decides an undecided one."""
         return self._access.ours.outcome(transaction_id, self._limit(timeout_s))
 
     def vacuum(

@@ -115,7 +115,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a client must implement: versions and, from reader 3 / writer 7, names of features."""
+    """The versions that a client must implement and, from reader 3 / writer 7, names of features."""
 
     min_reader_version: int
     min_writer_version: int
@@ -146,7 +146,7 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Who made a commit, how and when: free-form, kept unchanged."""
+    """The origin of a commit (client, operation, time): free-form, kept unchanged."""
 
     fields: Mapping[str, Any]
 

@@ -26,7 +26,7 @@ _ONE_ROW = pa.table({"row": [0]})
 
 @dataclass(frozen=True)
 class Filling:
-    """What rows lack that their writer fills in."""
+    """The columns that rows lack and their writer fills in."""
 
     schema: StructType
     defaults: tuple[Assignment, ...]
@@ -34,7 +34,7 @@ class Filling:
 
     @classmethod
     def of(cls, schema: StructType, given: Collection[str], now: datetime) -> Filling:
-        """What rows with columns of the names `given` lack; `now`, a time with a zone, is the value of `current_timestamp()`.
+        """The columns that rows with the columns `given` lack; `now`, a time with a zone, is the value of `current_timestamp()`.
 
         Raises UnsupportedFeature for an expression that only Spark evaluates.
         """

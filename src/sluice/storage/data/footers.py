@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says, in Delta's terms: its columns, and statistics without reading its rows.
+"""The footer of a Parquet file in Delta's terms: its columns, and statistics without reading its rows.
 
 Only bounds that hold for every value are taken: those of whole numbers, decimals, dates, times in microseconds and text. (Parquet cuts long
 text so that bounds still hold, and leaves NaN out of those of floating-point numbers, which therefore get none.)
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,7 +19,7 @@ from ..schema.arrow_schema import from_arrow, kind
 from ..schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from ..stores.arrow_input import arrow_input
 from ..stores.objects import ObjectStore
-from .statistics import lower_bound, upper_bound
+from .statistics import Leaf, text_of
 
 _BOUNDED: Final = frozenset({"integer", "decimal", "date", "string", "timestamp", "timestamp_ntz"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -40,22 +39,16 @@ class Footer:
 
     def statistics(self, schema: StructType, partition_columns: Sequence[str], indexed_columns: int) -> str:
         """The JSON text of `add.stats`, for the first `indexed_columns` columns of the table (-1: all)."""
-        lows: dict[str, Any] = {}
-        highs: dict[str, Any] = {}
-        nulls: dict[str, Any] = {}
+        known: list[tuple[Leaf, Any, Any, int | None]] = []
         listed = schema.without(partition_columns).fields
         for each in listed if indexed_columns < 0 else listed[:indexed_columns]:
             own = self.schema.get(each.name)
             low, high, count = self.columns.get(own.name, (None, None, None)) if own is not None else (None, None, self.rows)
-            if count is not None and not isinstance(each.type, StructType):
-                nulls[each.name] = count
-            if own is None or own.type != each.type or not isinstance(each.type, PrimitiveType):
-                continue
-            if (text := lower_bound(low, kind(each.type))) is not None:
-                lows[each.name] = text
-            if (text := upper_bound(high, kind(each.type))) is not None:
-                highs[each.name] = text
-        return orjson.dumps({"numRecords": self.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}).decode()
+            same = own is not None and own.type == each.type
+            if not isinstance(each.type, StructType):
+                bounds = kind(each.type) if same and isinstance(each.type, PrimitiveType) else None
+                known.append((Leaf((each.name,), bounds), low, high, count))
+        return text_of(self.rows, known)
 
 
 def read_footer(store: ObjectStore, key: str) -> Footer:

@@ -1,4 +1,4 @@
-"""What the footer of a file that Spark has just written by our rules says of its rows: statistics like those of our own writer.
+"""Statistics like those of our own writer, from the footers of files that Spark has just written by our rules.
 
 `footers` reads files of any writer. Here the writer is known (parquet-mr, with the table's schema, times in microseconds, no
 old calendars). So places of columns are known, nested ones, too, and bounds of floating-point numbers hold: parquet-mr takes NaN
@@ -47,7 +47,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What all row groups say of a column; `nulls` is None if one does not say it, bounds are None if there are none that hold."""
+    """The bounds and nulls of a column over all row groups; `nulls` is None if one does not say it, bounds are None if none holds."""
 
     low: Any
     high: Any

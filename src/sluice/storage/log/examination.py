@@ -118,7 +118,7 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
 
 @dataclass(slots=True)
 class _Read:
-    """What the commits so far say, for comparison with others."""
+    """The state after the commits so far, which the next commit is compared with."""
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None

@@ -137,7 +137,7 @@ class Snapshot:
 
     @property
     def protocol(self) -> Protocol:
-        """What a client must implement to use the table."""
+        """The versions and features that a client must implement to use the table."""
         return self._protocol
 
     @property

@@ -55,7 +55,7 @@ def listed_meanwhile(before: Objects, after: Objects, hides: Callable[[str], boo
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to `times` calls of `verb` on keys like `key`, after the first `skip`; see the module's docstring.
+    """A fault of `times` calls of `verb` on keys like `key`, after the first `skip`; see the module's docstring.
 
     `before` runs before the effect and `after` after it; either may raise.
     """

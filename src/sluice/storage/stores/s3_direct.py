@@ -57,7 +57,7 @@ _CONNECTIONS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request is signed with; its repr shows none of it."""
+    """The credentials that sign a request; its repr shows none of them."""
 
     key: str
     secret: str

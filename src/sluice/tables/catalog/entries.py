@@ -1,4 +1,4 @@
-"""What `sluice.Catalog` returns: namespaces, names and dropped tables."""
+"""The results of `sluice.Catalog`: namespaces, names and dropped tables."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _ROWS_ASSUMED: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a caller wants of a compaction; see `Table.compact`."""
+    """The arguments of a compaction; see `Table.compact`."""
 
     mode: str = "minor"
     where: str | None = None

@@ -66,7 +66,7 @@ _LOG_FILES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """What a vacuum deleted, or would delete (dry run): objects with their reasons, and files of the log.
+    """The result of a vacuum: the objects that it deleted, or would delete (dry run), with their reasons, and files of the log.
 
     `foreign` are old files in the folder that stay because nothing says that they are the table's.
     """

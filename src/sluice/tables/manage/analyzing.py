@@ -53,7 +53,7 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What `Table.analyze` found and did.
+    """The result of `Table.analyze`.
 
     `commit` is the last commit, None if nothing was to be done. `files` are those of the table, `lacking` those that lacked statistics;
     of these `from_footers` got them from their footers, and `from_rows` from their rows, of `bytes_read` in all. `elsewhere` are files that

@@ -49,8 +49,9 @@ class NewColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What changes of the column at `path`; None leaves it as it is. An empty comment or default (SQL) removes it; `first` and `after` move
-    the column.
+    """A change of the column at `path`; None leaves a part as it is. An empty comment or default (SQL) removes it.
+
+    `first` and `after` move the column.
     """
 
     path: tuple[str, ...]

@@ -46,7 +46,6 @@ from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExis
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.computed import defined
 from ...storage.schema.schema import StructType, check_new_schema, parse_schema, schema_to_json
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access, all_published
@@ -54,6 +53,7 @@ from ..client.address import TableAddress
 from ..client.clustering_rules import first_clustering
 from ..client.property_rules import check_asked, check_settings, is_on, with_defaults
 from ..maintain.garbage import first_stranger
+from ..write.redefinition import struct_of
 
 CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
 
@@ -62,11 +62,7 @@ _log = logging.getLogger(__name__)
 
 def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> Metadata:
     """The metadata of a new table, for `first_actions`. Raises InvalidRequest or UnsupportedFeature."""
-    if hasattr(schema, "__arrow_c_schema__"):
-        schema = defined(pa.schema(schema))
-    if not isinstance(schema, StructType):
-        raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
-    struct = schema
+    struct = struct_of(schema)
     check_new_schema(struct, partition_by)
     check_definitions(struct)
     if isinstance(properties, Mapping):
@@ -227,10 +223,7 @@ def commit_first(
     timeout_s: Timeout,
 ) -> Commit:
     """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists for a table that is there."""
-    metadata = registry.named_after_coordinator(access.ours, metadata)
-    if new is not None:
-        named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
-        metadata = replace(metadata, configuration={**metadata.configuration, **named})
+    metadata = named_in_log(access, metadata, new)
     actions = first_actions(metadata, access.ours.now_ms(), clustering)
     if row_ids is not None:
         actions = (*(each for each in actions if not isinstance(each, DomainMetadata) or each.domain != row_ids.domain), row_ids)
@@ -249,6 +242,15 @@ def commit_first(
         return access.ours.commit(change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
         raise _created_meanwhile(access.address) from lost
+
+
+def named_in_log(access: Access, metadata: Metadata, new: NewName | None) -> Metadata:
+    """The metadata of a new table, which names its coordinator and repeats the table's name, if it gets one."""
+    metadata = registry.named_after_coordinator(access.ours, metadata)
+    if new is None:
+        return metadata
+    named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
+    return replace(metadata, configuration={**metadata.configuration, **named})
 
 
 def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:

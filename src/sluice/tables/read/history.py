@@ -140,7 +140,7 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
 
 
 def _of_version(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What the commit says of all its transactions together."""
+    """The fields that a commit has once for all its transactions."""
     blind = info.get("isBlindAppend")
     return {
         "isolation": str(info.get("isolationLevel") or ""),

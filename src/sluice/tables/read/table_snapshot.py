@@ -146,7 +146,7 @@ class TableDetail:
 
 
 def detail_of(snapshot: TableSnapshot, location: str) -> TableDetail:
-    """What describes this version."""
+    """The description of this version."""
     raw = snapshot.raw
     metadata, protocol = raw.metadata, raw.protocol
     return TableDetail(

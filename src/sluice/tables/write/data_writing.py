@@ -177,7 +177,7 @@ def work_of(mode: str, where: str | None, read_where: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Redefinition:
-    """What an overwrite makes of the table itself: its metadata and protocol after the write, and how it is clustered.
+    """The table after an overwrite that redefines it: its metadata, its protocol and its clustering.
 
     `operation` is its name in the history (WRITE, REPLACE TABLE, ...); `clustering` is () if the table never was clustered.
     """

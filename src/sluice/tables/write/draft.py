@@ -380,7 +380,7 @@ class Draft:
         return [each for each in self._copies if all(self._deleted.get(path) == rows for path, rows in each[0].items())]
 
     def outline(self, now_ms: int) -> Collection[Action]:
-        """What the commit will do as far as others are concerned; copies no rows."""
+        """The commit's actions as far as other transactions are concerned; copies no rows."""
         if self.uses_vectors:
             return self.finish(now_ms).actions
         removals = [removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())]

@@ -31,17 +31,17 @@ class MergeClause(Protocol):
 
     @property
     def matched(self) -> str:
-        """For which rows it is."""
+        """The kind of rows that it is for."""
         ...
 
     @property
     def action(self) -> str:
-        """What happens to them."""
+        """The action on these rows."""
         ...
 
     @property
     def condition(self) -> object:
-        """Which of them, None for all."""
+        """The condition that chooses among them; None for all."""
         ...
 
     @property

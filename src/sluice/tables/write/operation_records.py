@@ -54,7 +54,7 @@ def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
 
 
 def scope_of(steps: Sequence[Step]) -> str | None:
-    """What the steps' overwrites replace together; None unless an overwrite is the strictest step."""
+    """The scope that the steps' overwrites replace together; None unless an overwrite is the strictest step."""
     if operation_of(steps)[0] is not Kind.OVERWRITE:
         return None
     if all(step.parameters.get("partitionOverwriteMode") == "dynamic" for step in steps):

@@ -1,4 +1,4 @@
-"""What a table becomes when an overwrite replaces its schema, partitioning or properties together with all its data."""
+"""Overwrites that replace a table's schema, partitioning or properties together with all its data."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ from ..client.property_rules import check_asked, check_settings, is_kept_by_slui
 from .data_writing import Redefinition
 
 
+def struct_of(schema: pa.Schema | StructType) -> StructType:
+    """The schema that a caller gave, as Delta's type. Raises InvalidRequest, UnsupportedFeature for a type that Delta lacks."""
+    if hasattr(schema, "__arrow_c_schema__"):
+        schema = defined(pa.schema(schema))
+    if not isinstance(schema, StructType):
+        raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
+    return schema
+
+
 def redefined(
     base: Snapshot,
     schema: pa.Schema | StructType,
@@ -39,13 +48,9 @@ def redefined(
     The table keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
     SchemaMismatch, UnsupportedFeature.
     """
-    if hasattr(schema, "__arrow_c_schema__"):
-        schema = defined(pa.schema(schema))
-    if not isinstance(schema, StructType):
-        raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
+    struct = struct_of(schema)
     if comment is not None and not isinstance(comment, str):
         raise InvalidRequest(f"the comment is {comment!r} of {type(comment)}; give a text", comment=comment)
-    struct = schema
     columns = _partitioning(base, struct, partition_by)
     check_new_schema(struct, columns)
     check_definitions(struct)

@@ -149,7 +149,7 @@ def _draft(access: Access, plan: WritePlan, snapshot: Snapshot) -> Draft:
 
 
 def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
-    """What the commit will certainly do."""
+    """The certain part of the commit."""
     now_ms = access.ours.now_ms()
     actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
     if plan.redefines is not None and plan.redefines.protocol != snapshot.protocol:
@@ -182,7 +182,7 @@ def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequenc
 
 
 def _read_elsewhere(draft: Draft, where: str | None) -> Reads:
-    """What an append depends on, as far as it is known without reading rows."""
+    """The reads of an append, as far as they are known without reading rows."""
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     if predicate is None:

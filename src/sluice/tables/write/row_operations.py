@@ -40,7 +40,7 @@ LISTED_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a plan replaces: the rows of `files` that satisfy the predicate (None: the whole table)."""
+    """The rows that a plan replaces: those of `files` that satisfy the predicate (None: the whole table)."""
 
     predicate: Predicate | None
     files: pa.Table
@@ -50,7 +50,7 @@ class Replaced:
 
 
 def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
-    """What a change of rows reads: its condition, and its candidate files if rows cannot be compared one by one."""
+    """The reads of a change of rows: its condition, and its candidate files if rows cannot be compared one by one."""
     sql = "" if predicate is None else predicate.to_sql()
     if draft.uses_vectors:
         return Reads(predicates=(sql,))
@@ -117,7 +117,7 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
 
 def _assigned(draft: Draft, assigned: Mapping[str, str]) -> tuple[Assignments, Assignments]:
-    """What an update assigns, and the generated columns that are computed again afterwards. Raises what `Assignments.parse` does."""
+    """The assignments of an update, and those of the generated columns that follow from them. Raises as `Assignments.parse` does."""
     require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
     given = with_values_of_defaults(assigned, draft.schema) if isinstance(assigned, Mapping) else assigned
     assignments = Assignments(()) if assigned and not given else Assignments.parse(given, draft.schema)
@@ -244,7 +244,7 @@ def _replace_rows(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> St
 
 
 def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Replaced:
-    """What an overwrite's plan replaces if it wrote `files`; reads no rows."""
+    """The rows that an overwrite's plan replaces if it wrote `files`; reads no rows."""
     if plan.mode == "dynamic":
         predicate: Predicate | None = Predicate.in_partitions((f.partition_values for f in files), draft.schema)
     else:

@@ -41,7 +41,7 @@ def application_transaction(transaction: tuple[str, int] | None, key: str | None
 
 
 def as_it_was_given(application: tuple[str, int]) -> str:
-    """What the caller passed for this application transaction, for messages."""
+    """The argument that the caller passed for this application transaction, for messages."""
     app, _ = application
     return f"key={app[len(KEY_PREFIX) :]!r}" if app.startswith(KEY_PREFIX) else f"transaction={application!r}"
 

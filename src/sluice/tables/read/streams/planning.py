@@ -1,4 +1,4 @@
-"""Where a batch of a stream ends, and which files are between two offsets. Pure: the caller provides what each version gives.
+"""The end of a stream's batch, and the files between two offsets. Pure: the caller provides the files of each version.
 
 A batch takes files in the order of versions, and within one in the order of its commit, until a limit is reached: one large version
 becomes several batches, several small ones become one. A version's changes come together unless they alone exceed the limits, so that
@@ -32,7 +32,7 @@ class Portion:
 
 
 class _Room:
-    """What a batch may still take."""
+    """The room that a batch has left."""
 
     def __init__(self, limits: Limits) -> None:
         self._files, self._size = limits.files, limits.size

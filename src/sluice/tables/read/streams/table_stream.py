@@ -49,7 +49,7 @@ class StreamRead:
 
 
 class TableStream:
-    """What a streaming query asks of a table. Not thread-safe: a query asks one thing at a time."""
+    """A table as the source of one streaming query. Not thread-safe: a query asks one thing at a time."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class TableStream:
         self._target = self._published.latest()
 
     def reads(self, start: StreamOffset, end: StreamOffset) -> Iterator[StreamRead]:
-        """What a batch reads, version by version."""
+        """The reads of a batch, version by version."""
         # a batch of whole versions ends at the beginning of the next one, which need not be there yet
         latest = max(end.version if end.index or end.first else end.version - 1, self._published.latest())
         start = start.since(end)
@@ -236,7 +236,7 @@ class TableStream:
         return self._texts.pop(version)
 
     def _gone(self, version: int, gone: VersionNotFound) -> StreamFiles:
-        """What to do about a version that was cleaned up."""
+        """The stream after a version that was cleaned up: it goes on at the earliest one, or raises VersionNotFound."""
         earliest = gone.details.get("earliest")
         there = f"the first one there is {earliest}" if earliest is not None else "no later one is there"
         what = f"version {version} of {self.shown.location}, which the stream has yet to read, was cleaned up; {there}"

@@ -96,7 +96,7 @@ class StreamedTable:
         return parse_schema(self.metadata.schema_string)
 
     def files(self, version: int, actions: Iterable[Action]) -> StreamFiles:
-        """What this version gives the stream."""
+        """The files that this version gives the stream."""
         seen = _Seen()
         for each in actions:
             seen.note(each)
@@ -156,7 +156,7 @@ class StreamedTable:
 
 
 class _Seen:
-    """What the actions of a version are, counted."""
+    """The actions of a version, counted by kind."""
 
     def __init__(self) -> None:
         self.added = self.removed = 0
