@@ -9,8 +9,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 
 import sluice
 from sluice.delta import exceptions
-from sluice.spark_integration.errors import in_options
-from sluice.spark_integration.spark_errors import as_spark_users_know, known_to_spark
+from sluice.spark_integration.errors import as_spark_users_know, in_options, known_to_spark
 from sluice.storage.errors import SluiceError
 
 

@@ -12,7 +12,7 @@ import sluice
 from sluice.coordinator.facade.administration import Place, TableTree, break_lease, connect
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication import failure_points
-from sluice.spark_integration.session import stop_hooks
+from sluice.spark_integration.active_session import run_stop_hooks
 
 from .conftest import Warehouse
 
@@ -117,7 +117,7 @@ def test_a_lock_that_was_broken_refuses_commits_until_it_is_unlocked(warehouse: 
 
 def test_locks_end_with_spark(warehouse: Warehouse, orders: sluice.Table) -> None:
     warehouse.sql("LOCK TABLE sales.orders")
-    stop_hooks.run_stop_hooks()  # what a session does before it stops
+    run_stop_hooks()  # what a session does before it stops
     assert warehouse.sql("SHOW LOCKS IN sales.orders").collect() == []
     assert warehouse.sql("UNLOCK TABLES").collect() == []
 

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
+from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.definitions import defined_in
-from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_plain.definitions.creating import Definition
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..spark_integration.errors import as_spark_users_know
+from ..spark_integration.rows.assignments import as_the_table_stores
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
-from ..spark_integration.rows.storing import as_the_table_stores
-from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_plain.reports import affected, merged
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named

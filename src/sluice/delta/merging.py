@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
+from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.clauses import Clause
-from ..spark_integration.spark_errors import as_spark_users_know
 from ..storage.dataclass import dataclass
 from ..tables.write.merging import check_clauses
 from .arguments import Assignments, Expression, assignments, expression

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from ..spark_integration.spark_errors import as_spark_users_know
+from ..spark_integration.errors import as_spark_users_know
 from ..sql_plain.optimizing import Optimize
 from .arguments import names, required_type
 

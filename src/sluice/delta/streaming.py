@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
 from ..spark_integration.active_session import user_metadata_of
-from ..spark_integration.data_source.stream_commit import opened
+from ..spark_integration.data_source.write_commit import opened
+from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.files.writing import written_by_executors
 from ..spark_integration.options import default_storage_options
-from ..spark_integration.spark_errors import as_spark_users_know
 from ..spark_integration.streams.batch_writer import BatchWriter
 from ..spark_integration.streams.batches import Batch
 from ..sql_plain.place import Place

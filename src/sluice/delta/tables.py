@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..spark_integration.active_session import use_session, user_metadata_of
+from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
-from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_plain.definitions.creating import Definition, made, named
 from ..sql_plain.optimizing import Optimize, optimize
 from ..sql_plain.place import Place, exists, opened

@@ -1,7 +1,9 @@
-"""Spark's active session, which each thread has for itself, and the text for the history in a session's settings."""
+"""Sessions of Spark: the active one, which each thread has for itself; copies, settings, and what happens before they stop."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -24,3 +26,45 @@ def use_session(spark: SparkSession) -> None:
 def user_metadata_of(spark: SparkSession) -> str | None:
     """The text that histories show with what this session commits; None if it has none."""
     return next((text for name in _USER_METADATA if (text := spark.conf.get(name, ""))), None)
+
+
+@contextmanager
+def copied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A copy of a classic session with these settings; it is the thread's own within the block."""
+    user: Any = spark
+    own = SparkSession(user.sparkContext, user._jsparkSession.cloneSession())
+    for name, value in settings.items():
+        own.conf.set(name, value)
+    use_session(own)
+    try:
+        yield own
+    finally:
+        use_session(spark)
+
+
+@contextmanager
+def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session has these settings within the block."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+_hooks: Final[list[Callable[[], None]]] = []
+
+
+def when_stopped(do: Callable[[], None]) -> Callable[[], None]:
+    """Call `do` whenever a session of sluice is stopped; works as a decorator."""
+    _hooks.append(do)
+    return do
+
+
+def run_stop_hooks() -> None:
+    """Call them all, in the order in which they came."""
+    for do in _hooks:
+        do()

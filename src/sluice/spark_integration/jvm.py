@@ -23,6 +23,11 @@ def of_plan(session: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(class_in_jvm(session, "org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, plan), session)
 
 
+def in_session(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """The same frame in another session of the same JVM; its columns stay what they are."""
+    return of_plan(session, analysed(frame))
+
+
 def without_rows(session: SparkSession, schema: StructType) -> DataFrame:
     """A frame with these columns, as part of its plan; `createDataFrame` would write a file for an RDD without rows."""
     jvm_session: Any = session._jsparkSession

@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from ..delta.metrics import frame
+from ..spark_integration.active_session import when_stopped
 from ..spark_integration.rows.conditions import predicate_text
-from ..spark_integration.session.stop_hooks import when_stopped
 from ..sql_plain.concurrency import locking
 from ..sql_plain.concurrency.locking import Locks
 from ..statements.cursor import Span

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from ..delta.metrics import frame
-from ..spark_integration.spark_errors import as_spark_users_know
+from ..spark_integration.errors import as_spark_users_know
 from ..sql_on_spark import namespaces, rows, showing, tables
 from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration.files import writing
-from sluice.spark_integration.files.compression import SETTING
+from sluice.spark_integration.files.writing import CODEC
 from sluice.storage.schema.partitions import HIVE_DEFAULT_PARTITION
 from tests.storage.strategies import examples
 
@@ -329,7 +329,7 @@ def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
     by_name, by_setting, checked = (place.location + each for each in ("", "-setting", "-checked"))
     rows = place.spark.range(3, numPartitions=1)
     assert codecs(save(place, rows, by_name, compression="gzip")) == {"GZIP"}
-    place.spark.conf.set(SETTING, "snappy")
+    place.spark.conf.set(CODEC, "snappy")
     try:
         table = save(place, rows, by_setting)
         assert is_by_spark(table)
@@ -339,11 +339,11 @@ def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
         with sluice.transaction(place.spark, coordinator=place.coordinator) as t:
             t[place.table()].update(set={"id": "id + 1"})
         assert codecs(place.table()) == {"SNAPPY"}
-        place.spark.conf.set(SETTING, "lzo")
-        with pytest.raises(sluice.InvalidRequest, match=f"{SETTING} is 'lzo'; it may be zstd"):
+        place.spark.conf.set(CODEC, "lzo")
+        with pytest.raises(sluice.InvalidRequest, match=f"{CODEC} is 'lzo'; it may be zstd"):
             save(place, rows, by_setting)
     finally:
-        place.spark.conf.unset(SETTING)
+        place.spark.conf.unset(CODEC)
     assert sorted(row["id"] for row in place.load().collect()) == [1, 2, 3]
     assert sorted(pl.read_delta(by_setting)["id"].to_list()) == [0, 1, 2]
 

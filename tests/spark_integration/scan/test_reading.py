@@ -20,8 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration import original
-from sluice.spark_integration.data_source.reader import FilesPartition, SluiceReader
-from sluice.spark_integration.data_source.shares import balanced
+from sluice.spark_integration.data_source.reader import FilesPartition, SluiceReader, balanced
 from sluice.spark_integration.options import ReadOptions
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_all
 from sluice.storage.schema.schema import from_arrow

@@ -8,6 +8,8 @@ Tasks load this module, so it imports only what they need; the planning process 
 
 from __future__ import annotations
 
+import heapq
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,11 +20,11 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.data.scan import TableScan
 from ...storage.schema.conform import adapt
 from ..schemas import requested
-from .shares import balanced
 
 if TYPE_CHECKING:
     from ...tables.read.table_snapshot import TableSnapshot
     from ..options import ReadOptions
+
 
 # The columns of a snapshot's file table that tasks need.
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
@@ -68,3 +70,22 @@ class SluiceReader(DataSourceReader):
         batches = scan.batches(cast("FilesPartition", partition).files, self._schema.names, self._predicate)
         for batch in batches:
             yield from adapt(batch, self._schema).to_batches()
+
+
+# Target size of a task, and the cost of opening a file, in bytes.
+_TASK_BYTES: Final = 64 * 1024 * 1024
+_OPENING_BYTES: Final = 2 * 1024 * 1024
+
+
+def balanced(files: pa.Table) -> list[pa.Table]:
+    """The rows of a file table in at least one part, of about equal bytes each, largest files first."""
+    costs = [size + _OPENING_BYTES for size in files.column("size").to_pylist()]
+    wanted = max(-(-sum(costs) // _TASK_BYTES), os.cpu_count() or 1)
+    count = max(1, min(len(costs), wanted))
+    parts: list[list[int]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for row in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
+        cost, number = heap[0]
+        parts[number].append(row)
+        heapq.heapreplace(heap, (cost + costs[row], number))
+    return [files.take(pa.array(sorted(part), pa.int64())) for part in parts]

@@ -47,7 +47,7 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """The state for tasks, with a plan: the writer that commits is never pickled, and plans nothing."""
         if self._plan is None:
-            from .stream_plan import plan_batch
+            from .write_plan import plan_batch
 
             self._plan = plan_batch(self._options, self._schema, until_gone=os.getppid())
         return dict(self.__dict__)
@@ -64,7 +64,7 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         """Commit what the tasks wrote, once however often the batch is repeated. Raises the errors of `Table.append`."""
-        from .stream_commit import commit_batch
+        from .write_commit import commit_batch
 
         written = [each for each in messages if isinstance(each, BatchWritten)]
         if written:  # without a task there are no rows

@@ -1,7 +1,12 @@
-"""Plans a write through the data source: everything that can be refused without the rows is refused here."""
+"""Plans a write through the data source, or a stream's batch: everything that can be refused without the rows is refused here.
+
+The table is there before a stream's first batch, so that what a killed batch leaves is a table's garbage.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql.types import StructType as SparkStruct
@@ -9,10 +14,10 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...coordinator.errors import ConcurrentModification
 from ...coordinator.rules.isolation import stricter, table_isolation
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
-from ...storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
+from ...storage.errors import InvalidRequest, TableExists, TableNotFound, UnsupportedFeature
 from ...storage.schema.schema import StructType, to_arrow
 from ...tables.client.property_rules import spelled
-from ...tables.planned_writes import abandon_plan, note_loss, plan_creation
+from ...tables.planned_writes import abandon_plan, commit_creation, note_loss, plan_creation
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.write_once import require_same_rows
@@ -163,3 +168,34 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
                 "a write does not change them: leave the option out, or use sluice.Table.set_properties",
                 option="properties",
             )
+
+
+def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: Callable[[], None] = lambda: None) -> None:
+    """Create the table that the options describe, without rows, unless it is there or another client is faster.
+
+    `require_new` is called first where it is not there, and raises if it should be.
+    """
+    try:
+        open_table(options)
+        return
+    except TableNotFound:
+        require_new()
+        plan, _ = plan_for(options, schema, until_gone=os.getpid())
+    if plan.read_version >= 0:
+        abandon_plan(plan)
+        return
+    try:
+        commit_creation(plan, (), ack=options.ack, timeout_s=options.timeout_s, only_new=True, name=options.name, managed=options.managed)
+    except TableExists:
+        abandon_plan(plan)
+        if options.name is not None:  # the name may be taken by another table
+            raise
+
+
+def plan_batch(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> WritePlan:
+    """The plan of a batch; creates the table if it is not there. Raises what `plan_for` does."""
+    create_if_missing(replace(options, mode="append", where=None), schema)
+    # the columns to cluster by may change while the stream runs
+    plan = plan_for(replace(options, cluster_by=None), schema, until_gone=until_gone)[0]
+    require_filling(plan, schema)
+    return plan

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
-from ...coordinator.facade.plans import lasting_s, named_after, ticket_for
+from ...coordinator.errors import SessionLost
+from ...coordinator.facade.plans import keep_turn, lasting_s, named_after, ticket_for, turns_stand
+from ...coordinator.facade.values import Deadline
 from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError, Unavailable
+from ...tables.client.access import Access
 from ...tables.client.address import TableAddress
 from ...tables.table import Table
 from ...tables.write.data_writing import work_of
@@ -24,7 +31,7 @@ from ..options import WriteOptions
 
 _log = logging.getLogger(__name__)
 
-_KEEPER: Final = "sluice.spark_integration.data_source.turn_keeper"
+_KEEPER: Final = "sluice.spark_integration.data_source.write_turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +92,42 @@ def kept(asked: Asked) -> tuple[str, ...]:
         told.write(json.dumps(asdict(asked)).encode())
         told.close()
         return tuple(json.loads(answer.readline() or "[]"))
+
+
+_LOOK_S: Final = 1.0
+
+
+def _keep(asked: Asked) -> None:
+    access = Access.coordinated(asked.address)
+    turn = keep_turn(access.ours, asked.where, access.current(), asked.name, asked.leases, asked.lasts_s, asked.wait_s)
+    if turn is None:
+        return
+    print(json.dumps(turn.paths), flush=True)  # noqa: T201 - the answer
+    ends = Deadline.after(asked.lasts_s)
+    try:
+        while not ends.over and _is_there(asked.until_gone):
+            time.sleep(_LOOK_S)
+            try:
+                if not turns_stand(access.ours, turn.paths):
+                    return  # released or broken
+            except SessionLost:
+                return  # and so does the turn
+            except Unavailable:
+                continue
+    finally:
+        turn.release()
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    with suppress(SluiceError):  # the write goes on without its turn
+        _keep(Asked.of(sys.stdin.read()))

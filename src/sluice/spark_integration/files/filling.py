@@ -6,10 +6,10 @@ the session. What is resolved then becomes part of the rows' own plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -20,8 +20,8 @@ from ...storage.expressions.sql import outline_of
 from ...storage.schema.computed import default_of, features_of_columns, generated_of
 from ...storage.schema.schema import StructField, StructType
 from ...tables.write.data_writing import WritePlan
-from ..active_session import use_session
-from ..jvm import analysed, jvm_of, named, of_plan, quoted
+from ..active_session import copied
+from ..jvm import analysed, in_session, jvm_of, named, of_plan, quoted
 from ..schemas import to_spark
 
 _RULES: Final = {
@@ -32,18 +32,9 @@ _RULES: Final = {
 }
 
 
-@contextmanager
-def in_utc(spark: SparkSession) -> Iterator[SparkSession]:
+def in_utc(spark: SparkSession) -> AbstractContextManager[SparkSession]:
     """A copy of a classic session in which expressions of tables are resolved; it is the thread's own within the block."""
-    user: Any = spark
-    own = SparkSession(user.sparkContext, user._jsparkSession.cloneSession())
-    for name, value in _RULES.items():
-        own.conf.set(name, value)
-    use_session(own)
-    try:
-        yield own
-    finally:
-        use_session(spark)
+    return copied(spark, _RULES)
 
 
 def default_value(spark: SparkSession, field: StructField) -> Column:
@@ -105,7 +96,7 @@ def _computed(
         return frame
     spelled = {known.get(name, name): field for name, field in made.items()}
     with in_utc(session) as own:
-        there = of_plan(own, analysed(frame))
+        there = in_session(own, frame)
         columns: list[Column] = []
         for name in there.columns:
             field = spelled.get(name)

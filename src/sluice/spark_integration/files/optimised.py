@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.errors import InvalidRequest
 from ...tables.client.property_rules import OPTIMIZE_WRITE, file_size_of, is_on
 from ...tables.write.data_writing import WritePlan
-from ..active_session import use_session
-from ..jvm import analysed, jvm_of, quoted
+from ..active_session import copied, set_to
+from ..jvm import analysed, in_session, quoted
 
 SETTING: Final = "spark.databricks.delta.optimizeWrite.enabled"
 _SHUFFLED_PER_STORED: Final = 4
@@ -57,15 +57,8 @@ def why_not_gathered(rows: DataFrame) -> str | None:
 @contextmanager
 def gathered(rows: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
     """The rows, shuffled by the table's partitions, in a copy of their session, which is the thread's own within the block."""
-    user: Any = rows.sparkSession
-    own = SparkSession(user.sparkContext, user._jsparkSession.cloneSession())
-    use_session(own)
-    try:
-        frame = DataFrame(jvm_of(user).org.apache.spark.sql.classic.Dataset.ofRows(own._jsparkSession, analysed(rows)), own)
-        with gathering(frame, plan) as shuffled:
-            yield shuffled
-    finally:
-        use_session(user)
+    with copied(rows.sparkSession, {}) as own, gathering(in_session(own, rows), plan) as shuffled:
+        yield shuffled
 
 
 @contextmanager
@@ -73,12 +66,5 @@ def gathering(rows: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
     """The rows of a session that is sluice's own, shuffled by the table's partitions; the session has the settings for it in the block."""
     session = rows.sparkSession
     size = _SHUFFLED_PER_STORED * file_size_of(dict(plan.metadata.configuration))
-    wanted = {**_SETTINGS, "spark.sql.adaptive.advisoryPartitionSizeInBytes": f"{size}b"}
-    before = {name: session.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        session.conf.set(name, value)
-    try:
+    with set_to(session, {**_SETTINGS, "spark.sql.adaptive.advisoryPartitionSizeInBytes": f"{size}b"}):
         yield rows.hint("rebalance", *(F.col(quoted(name)) for name in plan.metadata.partition_columns))
-    finally:
-        for name, former in before.items():
-            session.conf.set(name, str(former))

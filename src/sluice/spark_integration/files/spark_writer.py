@@ -32,7 +32,6 @@ from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_n
 from ..jvm import analysed, jvm_of, quoted
 from ..scan.folders import unescaped
 from ..schemas import from_spark, to_spark
-from .compression import in_spark
 
 _COMMITTER: Final = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _SETTINGS: Final = {
@@ -161,9 +160,10 @@ def _write(rows: DataFrame, plan: WritePlan, target: Path) -> None:
     # a row of this schema takes so many bytes in Spark's own estimate; files are smaller, and so below the table's size for them
     limit = max(1, file_size_of(dict(plan.metadata.configuration)) // max(1, int(jdf.schema().defaultSize())))
     limit = min(limit, plan.max_records_per_file or limit)
+    codec = plan.compression or COMPRESSION
     writer = (
         DataFrameWriter(DataFrame(jdf, user))
-        .options(**_OPTIONS, compression=in_spark(plan.compression or COMPRESSION), maxRecordsPerFile=limit)
+        .options(**_OPTIONS, compression="lz4_raw" if codec == "lz4" else codec, maxRecordsPerFile=limit)
         .partitionBy(*plan.metadata.partition_columns)
     )
     writer.mode("error").parquet(f"file://{target}")

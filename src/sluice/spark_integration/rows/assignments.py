@@ -1,10 +1,11 @@
-"""New values of target columns: paths resolved against the table, values stored as Spark's ANSI store assignment does."""
+"""New values of columns: paths resolved against the table, values and whole frames stored as Spark's ANSI store assignment does."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -19,11 +20,13 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import generated_of, is_word_default
-from ...storage.schema.schema import StructType
+from ...storage.schema.datatypes import as_nullable
+from ...storage.schema.schema import StructField, StructType
 from ..files.filling import default_value
-from ..jvm import items, jvm_of, quoted
-from ..schemas import to_spark
+from ..jvm import in_session, items, jvm_of, quoted
+from ..schemas import from_spark, to_spark
 from .conditions import as_column, resolved_types
+from .session import session_for_changes
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -233,3 +236,36 @@ def has_struct(kind: SparkType) -> bool:
 def old_values(frame: DataFrame, schema: StructType) -> dict[str, Column]:
     """The columns of the target in its own frame, which stay what they are in a join."""
     return {name: frame[quoted(name)] for name in schema.names}
+
+
+@contextmanager
+def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) -> Iterator[DataFrame]:
+    """The frame, its columns cast where the table has other types: Spark's ANSI store assignment (whole numbers and floating ones into
+    one another, anything into text, never text into something else), and an error for a value that does not fit.
+
+    A column that the table lacks, or takes as it is, stays as it is; so do structs if the write `evolves` the schema, for their
+    new fields. Raises SchemaMismatch for a type that cannot be stored. A frame with casts is of a copy of its session, which is
+    the thread's own within the block.
+    """
+    unfit = {each.name for each in from_spark(frame.schema).fields if not _fits(each, schema)}
+    kinds = {each.name: each.dataType for each in to_spark(schema).fields}
+    wanted = {
+        name: kind for name in unfit if (known := schema.get(name)) and not (has_struct(kind := kinds[known.name]) and evolves)
+    }  # fmt: skip
+    if not wanted or not hasattr(frame.sparkSession, "_jsparkSession"):  # over Spark Connect, Arrow's rules decide
+        yield frame
+        return
+    with session_for_changes(frame.sparkSession) as session:
+        given = in_session(session, frame)
+        columns = [
+            as_stored(session, column, each.dataType, wanted[each.name], (each.name,)).alias(each.name) if each.name in wanted else column
+            for each in frame.schema.fields
+            for column in (given[quoted(each.name)],)
+        ]
+        yield given.select(*columns)
+
+
+def _fits(given: StructField, schema: StructType) -> bool:
+    """Whether the table lacks the column, or has the same type, whatever may be null."""
+    known = schema.get(given.name)
+    return known is None or as_nullable(known).type == as_nullable(given).type

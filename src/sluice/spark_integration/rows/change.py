@@ -25,9 +25,8 @@ from ...tables.write.operation_records import Step
 from ...tables.write.row_operations import Target, require_no_keys, target_of, with_those_made_of
 from ..jvm import named
 from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
-from .attributes import attributes_in
 from .change_job import Located, Work
-from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
+from .conditions import as_column, attributes_in, conjuncts, names_of, predicate_of, resolved, used_by
 from .session import session_for_changes
 from .writer import DELETE, Done, Hidden
 

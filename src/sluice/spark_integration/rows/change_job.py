@@ -23,16 +23,15 @@ from ...storage.schema.schema import StructType
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.row_operations import RowChanges, Target, apply_changes
-from ..files.compression import codec_of_session
 from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted
-from ..files.writing import written_by_executors
+from ..files.writing import codec_of_session, written_by_executors
 from ..jvm import quoted, without_rows
 from ..scan.deletions import bitmaps_of, facts_of, live_rows
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
-from ..scan.python_scan import rows_by_python
+from ..scan.python_scan import rows_by_python, rows_of
 from ..schemas import to_spark
-from .attributes import numbered_as
+from .conditions import numbered_as
 from .session import planned_once
 from .writer import DELETE, NOTHING, RENEW, REPLACE, Change, Done, Hidden, changed_by_tasks, changed_here
 
@@ -142,7 +141,7 @@ class Work:
             ids = {name: F.coalesce(carried, F.expr(f"{quoted(facts[2])} + {quoted(names[1])}")) for name, carried in ids.items()}
         return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids, live)
 
-    def _native(self, layout: Layout, lost: Mapping[str, Rows], files: pa.Table, names: tuple[str, str] | None = None) -> DataFrame | str:
+    def _native(self, layout: Layout, lost: Mapping[str, Rows], files: pa.Table, names: tuple[str, str]) -> DataFrame | str:
         """The rows by Spark's own scan, or the reason why it cannot read them."""
         reason = why_not_native(self.session, layout.location, layout.storage_options, self.schema)
         return rows_of_files(self.session, layout, files, lost, names) if reason is None else reason
@@ -200,9 +199,7 @@ class Work:
         if not remaining:
             return
         files = add_rows(remaining)
-        lost = self.draft.deleted_in(files)
-        native = self._native(self.layout, lost, files)
-        frame = rows_by_python(self.session, self.layout, files, lost) if isinstance(native, str) else native
+        frame = rows_of(self.session, self.layout, files, self.draft.deleted_in(files))
         written = written_by_executors(frame, self.draft.row_ids)
         assert written is not None
         _, write = written

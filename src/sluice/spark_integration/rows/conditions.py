@@ -6,7 +6,7 @@ the JVM; the parts that sluice can evaluate exactly become its SQL for skipping 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.expressions.render import literal_sql
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
-from ..jvm import analysed, class_in_jvm, items, patterns_of, quoted
+from ..jvm import analysed, class_in_jvm, items, jvm_of, of_plan, patterns_of, quoted
 from ..schemas import to_spark
 
 Names = Mapping[int, str]
@@ -220,3 +220,54 @@ def _cast(tree: Any, names: Names) -> str | None:
     if inner is None or tree.evalMode().toString() != "ANSI" or any(kind.startswith("timestamp") for kind in kinds):
         return None
     return f"CAST({inner} AS {tree.dataType().sql()})"
+
+
+# -- columns of other frames ---------------------------------------------------------------------------------------------
+
+# Spark's analyser knows a column of a frame, such as `DeltaTable.toDF()`, by the number that it has in that frame, not by its name. So
+# the frames of rows to change give their columns the same numbers.
+
+
+def attributes_in(
+    frames: Sequence[DataFrame], expressions: Iterable[Column | str | None], source: DataFrame | None = None
+) -> dict[str, Any]:
+    """The columns, by name, of that one of the `frames` of the table (the latest, if several) of which the expressions use a column.
+
+    None of them if the source of a merge has such columns itself: then they are the source's.
+    """
+    columns = [each for each in expressions if isinstance(each, Column)]
+    if not frames or not columns:
+        return {}
+    used = set().union(*(_numbers_in(frames[0], each) for each in columns))
+    taken = set() if source is None else {each.exprId().id() for each in items(analysed(source).output())}
+    for frame in reversed(frames):
+        output = {each.exprId().id(): each for each in items(analysed(frame).output())}
+        if used & output.keys() and not taken & output.keys():
+            return {each.name(): each for each in output.values()}
+    return {}
+
+
+def _numbers_in(frame: DataFrame, column: Column) -> set[int]:
+    """The numbers of the columns that an expression was made of."""
+    converter = getattr(jvm_of(frame.sparkSession).org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
+    column_of_jvm: Any = column._jc
+    tree = getattr(converter, "MODULE$").apply(column_of_jvm.node())
+    return {each.exprId().id() for each in items(tree.collectLeaves()) if each.nodeName() == "AttributeReference"}
+
+
+def numbered_as(frame: DataFrame, attributes: Mapping[str, Any]) -> DataFrame:
+    """The same frame, in which columns have the numbers of these `attributes` of the same names."""
+    if not attributes:
+        return frame
+    session = frame.sparkSession
+    jvm = jvm_of(session)
+    sequence, nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Option.empty()
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    columns = [
+        catalyst.expressions.Alias(each, each.name(), attributes[each.name()].exprId(), each.qualifier(), nothing, sequence([]))
+        if each.name() in attributes
+        else each
+        for each in items(analysed(frame).output())
+    ]
+    plan = catalyst.plans.logical.Project(sequence(columns), analysed(frame))
+    return of_plan(session, plan)

@@ -25,16 +25,14 @@ from ...tables.write.merging import (
 )
 from ...tables.write.operation_records import Step
 from ...tables.write.row_operations import Target, target_of
+from ..jvm import in_session
 from .assignments import Assigned, old_values
-from .attributes import attributes_in
 from .change_job import Work
-from .clause_values import assigned_by, source_columns
-from .clauses import Clause
-from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
-from .evolution import evolved
+from .clauses import Clause, assigned_by, evolved, source_columns
+from .conditions import attributes_in, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .matching import carry_out
 from .session import session_for_changes
-from .source import KeyValues, keep, key_values, of_session, require_no_later_version
+from .source import KeyValues, keep, key_values, require_no_later_version
 
 
 def merge_rows(
@@ -68,7 +66,7 @@ def merge_rows(
     counted: list[RowCounts] = []
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
-        given = of_session(session, source)
+        given = in_session(session, source)
         require_no_later_version(given, part, plan.address.location)
         given = given if source_alias is None else given.alias(source_alias)
         plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)

@@ -9,8 +9,8 @@ from ...tables.transaction import Transaction
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
-from ..scan.native import Layout, rows_of_files, why_not_native
-from ..scan.python_scan import rows_by_python
+from ..scan.native import Layout
+from ..scan.python_scan import rows_of
 from ..schemas import to_spark
 
 
@@ -35,7 +35,4 @@ def _rows(draft: Draft, plan: WritePlan, spark: SparkSession) -> DataFrame:
     if not files.num_rows:
         return spark.createDataFrame([], to_spark(draft.schema))
     layout = Layout(address.location, dict(address.storage_options), draft.schema, draft.partition_columns, draft.base.version)
-    lost = draft.deleted_in(files)
-    reason = why_not_native(spark, layout.location, layout.storage_options, layout.schema)
-    frame = rows_of_files(spark, layout, files, lost) if reason is None else reason
-    return rows_by_python(spark, layout, files, lost) if isinstance(frame, str) else frame
+    return rows_of(spark, layout, files, draft.deleted_in(files))

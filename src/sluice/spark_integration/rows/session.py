@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ...storage.errors import UnsupportedFeature
-from ..active_session import use_session
+from ..active_session import copied, set_to
 from ..errors import original
 
 _RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPolicy": "ANSI"}
-
-
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _TASKS: Final = "spark.sql.shuffle.partitions"
 
 
-@contextmanager
-def planned_once(session: SparkSession, *, tasks: int | None = None) -> Iterator[None]:
+def planned_once(session: SparkSession, *, tasks: int | None = None) -> AbstractContextManager[None]:
     """Have Spark plan the jobs of the block once: what it learns by running them helps shuffles only, and each look costs a plan.
 
     Their shuffles, if there are some, have so many `tasks`.
     """
-    wanted = {_ADAPTIVE: "false"} | ({} if tasks is None else {_TASKS: str(tasks)})
-    before = {name: str(session.conf.get(name)) for name in wanted}
-    for name, value in wanted.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            session.conf.set(name, value)
+    return set_to(session, {_ADAPTIVE: "false"} | ({} if tasks is None else {_TASKS: str(tasks)}))
 
 
 @contextmanager
@@ -50,17 +39,11 @@ def session_for_changes(spark: SparkSession) -> Iterator[SparkSession]:
             features=["connect"],
             access="write",
         )
-    jvm_session: Any = spark._jsparkSession
-    own = SparkSession(spark.sparkContext, jvm_session.cloneSession())
-    for name, value in _RULES.items():
-        own.conf.set(name, value)
-    use_session(own)
     try:
-        yield own
+        with copied(spark, _RULES) as own:
+            yield own
     except PySparkException as failed:
         found = original(failed)
         if found is None:
             raise
         raise found from failed
-    finally:
-        use_session(spark)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DateType, IntegralType, TimestampNTZType, TimestampType
 
@@ -133,11 +133,6 @@ class KeyValues:
     skipping: Predicate | None = None
     remembered: Predicate | None = None
     nothing: bool = False
-
-
-def of_session(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """The same frame in another session of the same JVM; its columns stay what they are."""
-    return of_plan(session, analysed(frame))
 
 
 def keep(source: DataFrame, name: str, keys: Keys) -> Kept:

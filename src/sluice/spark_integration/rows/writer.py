@@ -7,13 +7,19 @@ their values. The tasks write the new rows, and return the rest to the driver's 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Final
+from types import TracebackType
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from ...storage.actions import AddCDCFile, AddFile, decode_commit, encode_all
 from ...storage.data.row_ids import RowIdColumns
@@ -22,9 +28,9 @@ from ...storage.dataclass import dataclass
 from ...tables.client.property_rules import file_size_of
 from ...tables.write.change_data_files import ChangeDataWriter
 from ...tables.write.data_writing import WritePlan
-from ..files.streams import Streams
 from ..files.task_writer import attempt
-from ..files.tasks import results_of_tasks
+from ..jvm import quoted
+from ..workers import forget_finders
 
 NOTHING: Final = 0
 """The row at a position matched a row of the source, and stays as it is."""
@@ -158,7 +164,7 @@ class Change:
 
     def done(self, batches: Iterable[pa.RecordBatch]) -> Done:
         """Do it in this process."""
-        return _Task(self.plan, attempt(self.label), self.hidden, self.apart, self.records, self.ids).run(batches)
+        return _Task(self).run(batches)
 
 
 def changed_by_tasks(frame: DataFrame, change: Change) -> Done:
@@ -174,20 +180,17 @@ def changed_here(frame: DataFrame, change: Change) -> Done:
 class _Task:
     """One attempt at one task."""
 
-    def __init__(self, plan: WritePlan, label: str, hidden: Hidden, apart: bool, records: bool, ids: RowIdColumns | None) -> None:
-        self._plan = plan
-        self._label = label
-        self._hidden = hidden
-        self._ids = ids
-        self._apart = apart
-        self._changes = None if not records else _change_data_writer(plan, label)
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._label = attempt(change.label)
+        self._changes = _change_data_writer(change.plan, self._label) if change.records else None
         self._positions: dict[tuple[int, str], Rows] = {}
         self._changed = 0
         self._matched = Rows()
         self._new: dict[int, int] = {}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
-        streams = Streams(lambda name, rows: self._plan.write(rows, label=f"{self._label}{name}", row_ids=self._ids))
+        streams = Streams(lambda name, rows: self._change.plan.write(rows, label=f"{self._label}{name}", row_ids=self._change.ids))
         with streams:
             for batch in batches:
                 self._take(batch, streams)
@@ -203,7 +206,7 @@ class _Task:
         )
 
     def _take(self, batch: pa.RecordBatch, streams: Streams) -> None:
-        hidden = self._hidden
+        hidden = self._change.hidden
         if hidden.source is not None:
             self._matched |= rows_at(pc.drop_null(batch.column(hidden.source)))
         what = batch.column(hidden.what)
@@ -215,15 +218,16 @@ class _Task:
                 continue
             if kind != DELETE:
                 self._new[kind] = self._new.get(kind, 0) + rows.num_rows
-                name = _ADDED if self._apart and kind != REPLACE else _SUCCESSORS
+                name = _ADDED if self._change.apart and kind != REPLACE else _SUCCESSORS
                 streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in hidden.names]))
             if self._changes is not None:
                 self._record(kind, rows, self._changes)
 
     def _locate(self, kind: int, rows: pa.RecordBatch) -> None:
-        assert self._hidden.file is not None
-        assert self._hidden.row is not None
-        files, positions = rows.column(self._hidden.file).dictionary_encode(), rows.column(self._hidden.row)
+        hidden = self._change.hidden
+        assert hidden.file is not None
+        assert hidden.row is not None
+        files, positions = rows.column(hidden.file).dictionary_encode(), rows.column(hidden.row)
         self._changed += rows.num_rows if kind != NOTHING else 0
         for number, file in enumerate(files.dictionary.to_pylist()):
             key = (kind if kind in (DELETE, NOTHING) else REPLACE, file)
@@ -231,8 +235,8 @@ class _Task:
             self._positions[key] = self._positions[key] | found if key in self._positions else found
 
     def _record(self, kind: int, rows: pa.RecordBatch, changes: ChangeDataWriter) -> None:
-        after = None if kind == DELETE else pa.Table.from_batches([rows.select(self._plan.schema.names)])
-        before = None if kind == ADD else pa.Table.from_struct_array(rows.column(self._hidden.before))
+        after = None if kind == DELETE else pa.Table.from_batches([rows.select(self._change.plan.schema.names)])
+        before = None if kind == ADD else pa.Table.from_struct_array(rows.column(self._change.hidden.before))
         if before is not None and after is not None:
             changes.update(before, after)
         elif before is not None:
@@ -250,3 +254,99 @@ def _change_data_writer(plan: WritePlan, label: str) -> ChangeDataWriter:
         target_file_bytes=file_size_of(dict(plan.metadata.configuration)),
         label=label,
     )
+
+
+# -- streams of rows, each written by its own thread ---------------------------------------------------------------------
+
+
+# Batches that wait for a writer; Spark limits the bytes of a batch.
+_WAITING: Final = 4
+
+
+class Streams:
+    """Writes rows under names; `write(name, rows)` is called in a thread for each name, once.
+
+    `with streams:` ends all of them; then `files` has what each wrote, or the first error is raised.
+    """
+
+    def __init__(self, write: Callable[[str, Iterator[pa.RecordBatch]], Sequence[AddFile]]) -> None:
+        self._write = write
+        self._queues: dict[str, queue.Queue[pa.RecordBatch | None]] = {}
+        self._threads: list[threading.Thread] = []
+        self._failed: list[BaseException] = []
+        self._given_up = False
+        self.files: dict[str, Sequence[AddFile]] = {}
+
+    def put(self, name: str, rows: pa.RecordBatch) -> None:
+        """Write these rows; waits if too many wait already. Raises the error of a stream that failed."""
+        if self._failed:
+            raise self._failed[0]
+        waiting = self._queues.get(name)
+        if waiting is None:
+            waiting = self._queues[name] = queue.Queue(_WAITING)
+            thread = threading.Thread(target=self._run, args=(name, waiting), name=f"sluice-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        waiting.put(rows)
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+        self._given_up = kind is not None
+        for waiting in self._queues.values():
+            waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+        if failure is None and self._failed:
+            raise self._failed[0]
+
+    def _run(self, name: str, waiting: queue.Queue[pa.RecordBatch | None]) -> None:
+        rows = iter(waiting.get, None)
+        try:
+            self.files[name] = self._write(name, self._until_given_up(rows))
+        except BaseException as failure:  # noqa: BLE001 - raised again by `__exit__`
+            self._failed.append(failure)
+            for _ in rows:  # whoever waits for a place in the queue gets it
+                continue
+
+    def _until_given_up(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from rows
+        if self._given_up:
+            raise _GivenUp("the task failed elsewhere")
+
+
+class _GivenUp(Exception):
+    """Ends a stream whose task has failed, so that it removes its files; never leaves the thread."""
+
+
+# -- functions over the batches of Spark's tasks -------------------------------------------------------------------------
+
+# A Python data source costs four more Python processes for each job: Spark looks the source up, makes it, makes its writer and
+# commits in their own processes. So the results of tasks come back as a frame's rows do.
+_SCHEMA: Final = StructType().add("result", BinaryType())
+
+
+def results_of_tasks(frame: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], bytes]) -> list[bytes]:
+    """What `work`, a function or object that can be pickled, returns for the batches of each task of `frame`.
+
+    A task that Spark runs twice gives one result. Raises what PySpark does if a task fails.
+    """
+    # DataFrame.mapInArrow without its test for pandas, which such functions do not need
+    columns = [frame[quoted(name)] for name in frame.columns]
+    called: Any = UserDefinedFunction(_InTask(work), _SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)(*columns)
+    jdf: Any = frame._jdf
+    results: list[bytes] = DataFrame(jdf.mapInArrow(called._jc, False, None), frame.sparkSession).toArrow()["result"].to_pylist()
+    return results
+
+
+class _InTask:
+    """Runs the work of one task in a Python worker."""
+
+    def __init__(self, work: Callable[[Iterator[pa.RecordBatch]], bytes]) -> None:
+        self._work = work
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        result = self._work(batches)
+        forget_finders()
+        yield pa.record_batch({"result": pa.array([result], pa.binary())})

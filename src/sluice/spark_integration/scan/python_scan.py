@@ -27,14 +27,20 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema, schema_to_json
 from ...storage.stores.location import open_store
-from ..data_source.reader import FilesPartition
-from ..data_source.shares import balanced
+from ..data_source.reader import FilesPartition, balanced
 from ..schemas import to_spark
-from .native import Layout, column
+from .native import Layout, column, rows_of_files, why_not_native
 
 _NAME: Final = "sluice_places"
 _STORAGE_PREFIX: Final = "s3."
 _NEEDED: Final = ("path", "partition_values", "size", "base_row_id", "default_row_commit_version")
+
+
+def rows_of(spark: SparkSession, layout: Layout, files: pa.Table, lost: Mapping[str, Rows]) -> DataFrame:
+    """The rows of these files without those `lost`: by Spark's own scan if it can read them, otherwise by Python tasks."""
+    reason = why_not_native(spark, layout.location, layout.storage_options, layout.schema)
+    frame = rows_of_files(spark, layout, files, lost) if reason is None else reason
+    return rows_by_python(spark, layout, files, lost) if isinstance(frame, str) else frame
 
 
 def rows_by_python(

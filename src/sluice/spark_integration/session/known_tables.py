@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound
 from ...tables.catalog.catalog import Catalog
-from ..spark_errors import as_spark_users_know
+from ..errors import as_spark_users_know
 from .format_and_options import Options, RemembersFormat, default_format, is_sluice
 from .saving import open_at
 

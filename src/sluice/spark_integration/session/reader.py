@@ -1,4 +1,4 @@
-"""The reader of a routed session: tables of sluice by Spark's own scan, everything else by PySpark."""
+"""The readers of a routed session, also of streams: tables of sluice by Spark's own scan or the data source, all else by PySpark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from ..data_source.read_plan import snapshot_for
+from ..errors import as_spark_users_know
 from ..options import ReadOptions
 from ..scan.read import read
 from ..schemas import requested
-from ..spark_errors import as_spark_users_know
+from ..stream_options import StreamReadOptions
 from .known_tables import ReadsTables
 
 
@@ -78,5 +80,29 @@ class Reader(ReadsTables, DataFrameReader):
                     storage_options=address.storage_options,
                     consistency=options.consistency,
                 )
+            super().format("sluice")
+            return super().load(location)
+
+
+class StreamReader(ReadsTables, DataStreamReader):
+    """PySpark's reader of streams, which also remembers the format and the options; the data source reads."""
+
+    def load(
+        self,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        schema: StructType | str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Like PySpark's."""
+        if not self._asks_for_sluice(format, schema, options):
+            return super().load(path)
+        place = path if path is not None else self._options.get("path")
+        with as_spark_users_know():
+            return super().load(path) if place is None else self._read(place)
+
+    def _read(self, location: str) -> DataFrame:
+        with as_spark_users_know():
+            StreamReadOptions.parse({**self._options.besides("path"), "path": location})
             super().format("sluice")
             return super().load(location)

@@ -21,9 +21,8 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-from .reader import Reader
-from .stop_hooks import run_stop_hooks
-from .stream_reader import StreamReader
+from ..active_session import run_stop_hooks
+from .reader import Reader, StreamReader
 from .stream_writer import StreamWriter
 from .writer import Writer
 from .writer_v2 import WriterV2

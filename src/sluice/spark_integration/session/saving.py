@@ -21,7 +21,7 @@ from ..data_source.write_commit import commit, open_table
 from ..data_source.write_plan import is_repeated, plan_for
 from ..files.writing import written_by_executors
 from ..options import WriteOptions
-from ..rows.storing import as_the_table_stores
+from ..rows.assignments import as_the_table_stores
 from .format_and_options import Options
 
 _log = logging.getLogger(__name__)

@@ -10,11 +10,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ...storage.errors import InvalidRequest, TableExists
-from ..data_source.stream_plan import create_if_missing
+from ..data_source.write_plan import create_if_missing
+from ..errors import as_spark_users_know
 from ..options import WriteOptions
-from ..spark_errors import as_spark_users_know
-from ..streams.batches import Batch, Run
-from ..streams.queries import started
+from ..streams.batches import Batch, Run, started
 from ..streams.requirements import checkpoint_of, gone_meanwhile, no_update_mode, require_batches, require_nothing_written
 from .format_and_options import Options, RemembersFormat
 from .known_tables import is_known, location_of, means_sluice, place_of_new

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 
 from ...storage.errors import InvalidRequest
-from ..spark_errors import as_spark_users_know
+from ..errors import as_spark_users_know
 from .format_and_options import RemembersFormat
 from .known_tables import already_there, is_known, location_of, means_sluice, place_of_new
 from .saving import Write, insert, save

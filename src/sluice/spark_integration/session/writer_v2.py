@@ -11,8 +11,8 @@ from pyspark.sql.readwriter import DataFrameWriterV2
 
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...tables.table import Table
+from ..errors import as_spark_users_know
 from ..rows.conditions import predicate_text
-from ..spark_errors import as_spark_users_know
 from .format_and_options import Options, RemembersOptions
 from .known_tables import already_there, is_known, location_of, means_sluice, path_in, place_of_new
 from .saving import Write, open_at, save

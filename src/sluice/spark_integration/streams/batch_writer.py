@@ -10,9 +10,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...tables.client.address import TableAddress
-from ..spark_errors import as_spark_users_know
-from .batches import Batch, Run
-from .queries import Query, started
+from ..errors import as_spark_users_know
+from .batches import Batch, Query, Run, started
 from .requirements import checkpoint_of, require_batches
 
 

@@ -1,4 +1,4 @@
-"""The micro-batches of a run of a streaming query, each written once.
+"""Streaming queries that sluice started: the micro-batches of a run, each written once, and errors as sluice raised them.
 
 A batch is written under Delta's application transaction (the query's id, the batch's number), which a query that is started again finds
 in the table. Both come from the checkpoint, so runs of copies of one checkpoint have them, too, for other rows. So a mark of the batch's
@@ -8,18 +8,24 @@ offsets is written beside, and a batch whose number is there with another mark i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ...coordinator.errors import ConcurrentTransactionException
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, SluiceError
 from ...tables.client.address import TableAddress
 from ...tables.maintain.auto_compaction import AutoCompaction
 from ...tables.write.write_once import mark_of, marked
-from ..data_source.stream_commit import is_written, opened
 from ..data_source.stream_writer import QUERY_ID
+from ..data_source.write_commit import is_written, opened
+from ..errors import failed_query, original
 
 _log = logging.getLogger(__name__)
 
@@ -105,3 +111,61 @@ def _offsets(spark: SparkSession, batch: Batch) -> bytes:
 def _compute(frame: DataFrame) -> None:
     """Compute the rows and drop them: a query that counts or joins keeps its state only for batches that were computed."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+_SAME_CHECKPOINT: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
+"""Spark's errors for the second of two queries that write the same file of a checkpoint."""
+
+
+def started(writer: DataStreamWriter, run: Run, write: Callable[[DataFrame, Batch], None]) -> Query:
+    """Start the query of a writer; `write` gets each of its batches that is not written yet."""
+    DataStreamWriter.foreachBatch(writer, run.each(write))
+    return Query(DataStreamWriter.start(writer), run)
+
+
+class Query(StreamingQuery):
+    """PySpark's query, which raises the error of sluice that ended it.
+
+    Each is also a StreamingQueryException.
+    """
+
+    def __init__(self, query: StreamingQuery, run: Run) -> None:
+        super().__init__(query._jsq)
+        self._run = run
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - PySpark's name
+        """Like PySpark's. Raises the error that ended the query."""
+        with self._as_sluice_raised_it():
+            return super().awaitTermination(timeout)
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - PySpark's name
+        """Like PySpark's. Raises the error that ended the query."""
+        with self._as_sluice_raised_it():
+            super().processAllAvailable()
+
+    def exception(self) -> StreamingQueryException | None:
+        """Like PySpark's: the error that ended the query, None if there is none."""
+        failed = super().exception()
+        found = None if failed is None else self._found(failed)
+        return failed if found is None else failed_query(found)
+
+    @contextmanager
+    def _as_sluice_raised_it(self) -> Iterator[None]:
+        try:
+            yield
+        except StreamingQueryException as failed:
+            found = self._found(failed)
+            if found is None:
+                raise
+            raise failed_query(found) from failed
+
+    def _found(self, failed: StreamingQueryException) -> SluiceError | None:
+        mine = self._run.failure
+        found = mine if isinstance(mine, SluiceError) else original(failed)
+        if found is None and any(each in str(failed) for each in _SAME_CHECKPOINT):
+            return ConcurrentTransactionException(
+                "another query that runs with the same checkpoint wrote down its next batch first: stop that one, or give this query an "
+                "empty checkpoint",
+                rule="one-query-per-checkpoint",
+            )
+        return found
