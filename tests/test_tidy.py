@@ -36,8 +36,19 @@ IGNORED = {
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
-STREAMS = {".stream_batches", "..stream_options", ".stream_reader", ".stream_writer"}
-PHASES = {".changes", "..options", ".reader", ".read_plan", "..schemas", ".writer", ".write_plan", ".write_commit", *STREAMS}
+STREAMS = {"...tables.read.changes", ".stream_batches", "..stream_options", ".stream_reader", ".stream_writer"}
+PHASES = {
+    ".changes",
+    "...tables.read.changes",
+    "..options",
+    ".reader",
+    ".read_plan",
+    "..schemas",
+    ".writer",
+    ".write_plan",
+    ".write_commit",
+    *STREAMS,
+}
 SQL = {".demo", "..shell", "..sql_on_spark", ".sql_on_spark", "..spark_session", ".delta", ".spark_integration"}
 HEAVY = {*SQL, ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: imported late, for processes start faster so."""

@@ -10,9 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import IntegerType, StructField
 
 import sluice
-from sluice.delta.creating import DeltaTableBuilder, IdentityGenerator
-from sluice.delta.merging import DeltaMergeBuilder, Merge
-from sluice.delta.optimizing import DeltaOptimizeBuilder
+from sluice.delta.builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, Merge
 from sluice.delta.tables import DeltaTable
 from sluice.spark_integration.rows.assignments import no_such_column
 from sluice.sql_plain.definitions.creating import Definition

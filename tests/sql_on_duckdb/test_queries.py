@@ -10,7 +10,7 @@ import pytest
 import sluice
 from sluice.sql_on_duckdb import queries
 from sluice.sql_on_duckdb.running import run
-from sluice.sql_plain.naming import at_one_moment
+from sluice.sql_plain.place import at_one_moment
 from sluice.tables.read.table_snapshot import TableSnapshot
 
 from .conftest import Warehouse

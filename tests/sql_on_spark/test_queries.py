@@ -12,8 +12,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import sluice
-from sluice.sql_on_spark.parameters import literal_of, quoted_text
-from sluice.sql_plain import naming
+from sluice.sql_on_spark.spark_request import literal_of, quoted_text
+from sluice.sql_plain import place
 from sluice.statements.cursor import Cursor
 from sluice.statements.relations import relations_in
 from sluice.statements.tokens import tokens_of
@@ -96,7 +96,7 @@ def test_all_tables_of_a_query_are_read_at_one_moment(warehouse: Warehouse, monk
         moments.append([each.version for each in snapshots])
         return snapshots
 
-    monkeypatch.setattr(naming, "read_together", late)
+    monkeypatch.setattr(place, "read_together", late)
     frame = warehouse.sql("SELECT (SELECT count(*) FROM sales.one), count(*) FROM sales.other")
     assert frame.collect() == [(1, 1)]
     assert moments == [[1, 1]]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ..storage.errors import InvalidRequest
 
 Expression: TypeAlias = "str | Column"
 Assignments: TypeAlias = "Mapping[str, str | Column]"
@@ -65,3 +68,12 @@ def check_clone(target: object, is_shallow: object, replace: object, properties:
         for name, value in properties.items():
             require(name, str, f"the property key {name!r}")
             require(value, str, f"the value of the property {name!r}")
+
+
+def milliseconds(spark: SparkSession, timestamp: str) -> int:
+    """Milliseconds since the epoch, from a text that Spark casts to a timestamp, in the session's time zone. Raises InvalidRequest."""
+    cast = F.lit(timestamp).try_cast("timestamp_ltz")
+    [row] = spark.range(1).select(F.unix_millis(cast).alias("ms")).collect()
+    if row["ms"] is None:
+        raise InvalidRequest(f"the timestamp is {timestamp!r}; write it as 2026-01-31 or 2026-01-31 13:00:00", timestamp=timestamp)
+    return int(row["ms"])

@@ -15,8 +15,8 @@ from ..sql_plain.reports import affected, merged
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
 from .arguments import Assignments, Expression, assignments, expression
+from .builders import DeltaMergeBuilder, Merge
 from .committing import Terms
-from .merging import DeltaMergeBuilder, Merge
 from .metrics import frame
 
 

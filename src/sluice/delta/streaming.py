@@ -24,8 +24,8 @@ from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
 from ..tables.transact import ATTEMPTS, repeated
+from .builders import DeltaMergeBuilder
 from .joint import TablePart
-from .merging import DeltaMergeBuilder
 from .tables import DeltaTable
 
 _TARGET: Final = "target"

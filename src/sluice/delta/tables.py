@@ -20,20 +20,17 @@ from ..spark_integration.schemas import from_spark
 from ..sql_plain.definitions.creating import Definition, made, named
 from ..sql_plain.optimizing import Optimize, optimize
 from ..sql_plain.place import Place, exists, opened
-from ..sql_plain.reports import Counts, affected, detail, history, merged
-from ..sql_plain.restoring import restore
+from ..sql_plain.reports import affected, detail, history, merged, restored
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
-from .arguments import Assignments, Expression, assignments, check_clone, expression, require
+from ..tables.write.merging import RowCounts
+from .arguments import Assignments, Expression, assignments, check_clone, expression, milliseconds, require
+from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, Merge
 from .committing import Terms, committed
-from .creating import DeltaTableBuilder, IdentityGenerator
-from .merging import DeltaMergeBuilder, Merge
 from .metrics import empty, frame
-from .optimizing import DeltaOptimizeBuilder
 from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
-from .times import milliseconds
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
@@ -263,7 +260,7 @@ class DeltaTable:
         """
         where, terms = expression(condition), Terms(isolation, attempts, key, transaction)
 
-        def change(part: Transaction) -> Counts:
+        def change(part: Transaction) -> RowCounts:
             return delete_rows(part, self._spark, where, alias=self._alias, frames=self._frames)
 
         with as_spark_users_know():
@@ -287,7 +284,7 @@ class DeltaTable:
         values, where = assignments(set, "set"), expression(condition)
         terms = Terms(isolation, attempts, key, transaction)
 
-        def change(part: Transaction) -> Counts:
+        def change(part: Transaction) -> RowCounts:
             return update_rows(part, self._spark, values, where, alias=self._alias, frames=self._frames)
 
         with as_spark_users_know():
@@ -333,14 +330,14 @@ class DeltaTable:
         """
         require(version, int, "version")
         with as_spark_users_know():
-            return frame(self._spark, restore(self._table, version=version, user_metadata=user_metadata_of(self._spark)))
+            return frame(self._spark, restored(self._table, self._table.restore(version, user_metadata=user_metadata_of(self._spark))))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
         require(timestamp, str, "timestamp")
         with as_spark_users_know():
             at = milliseconds(self._spark, timestamp)
-            return frame(self._spark, restore(self._table, timestamp=at, user_metadata=user_metadata_of(self._spark)))
+            return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, user_metadata=user_metadata_of(self._spark))))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
         """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
@@ -428,7 +425,7 @@ class DeltaTable:
         """Run a MERGE that is built; schemas evolve if it says so, or Delta's setting does."""
         evolves = merge.schema_evolution or str(self._spark.conf.get(_AUTO_MERGE, "false")).lower() == "true"
 
-        def change(part: Transaction) -> Counts:
+        def change(part: Transaction) -> RowCounts:
             return merge_rows(
                 part,
                 self._spark,
@@ -442,7 +439,7 @@ class DeltaTable:
 
         return frame(self._spark, merged(self._committed(terms, change)))
 
-    def _committed(self, terms: Terms, change: Callable[[Transaction], Counts]) -> Counts | None:
+    def _committed(self, terms: Terms, change: Callable[[Transaction], RowCounts]) -> RowCounts | None:
         """Commit an operation, with the text for the history in the session's settings."""
         return committed(self._table, replace(terms, user_metadata=user_metadata_of(self._spark)), change)
 

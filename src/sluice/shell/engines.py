@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..sql_on_duckdb.plain import NEEDS_SPARK
+from ..sql_on_duckdb.engine import NEEDS_SPARK
 from ..sql_on_duckdb.running import run
 from ..sql_plain.concurrency.locking import Locks
 from ..statements.reading import Other, read

@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 from ..coordinator.facade.values import Reads
 from ..coordinator.rules.operation_kinds import Kind
-from ..sql_plain.naming import at_one_moment
-from ..sql_plain.place import Place, opened
+from ..sql_plain.place import Place, at_one_moment, called, opened
 from ..sql_plain.reports import Answer, affected, merged
 from ..statements.cursor import Name, Span
 from ..statements.relations import Relation
@@ -29,10 +28,9 @@ from ..tables.write.draft import Draft
 from ..tables.write.merging import RowCounts
 from ..tables.write.operation_records import Step
 from ..tables.write.row_operations import require_no_keys, target_of, with_those_made_of
-from .conditions import condition_of, known_part
 from .engine import run
+from .expressions import assigned, condition_of, known_part, unqualified, with_defaults
 from .merging import merge_rows
-from .names import assigned, called, unqualified, with_defaults
 from .plain import Plain, filled_in
 from .queries import Reading, as_views, require_place
 from .storing import stored

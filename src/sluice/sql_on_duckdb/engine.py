@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError, UnsupportedError
 
-from ..statements.cursor import Span
+from ..sql_plain.request import Request
+from ..statements.cursor import Name, Span
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_meaning
@@ -21,6 +22,8 @@ from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_
 if TYPE_CHECKING:
     import duckdb
 
+NEEDS_SPARK: Final = "Spark"
+"""The feature that refusals name."""
 _ALONE: Final = {
     "enable_external_access": "false",
     "autoload_known_extensions": "false",
@@ -35,21 +38,9 @@ _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a 
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 
 
-class Asking(Protocol):
-    """The statement whose text a query is part of: refusals name their place in it."""
-
-    @property
-    def text(self) -> str:
-        """The whole statement."""
-        ...
-
-    def refused(self, at: Span, message: str, /) -> InvalidRequest:
-        """The refusal of a part of it."""
-        ...
-
-    def needs_spark(self, at: Span, why: str, /) -> UnsupportedFeature:
-        """The refusal of what only Spark can carry out."""
-        ...
+def needs_spark(asked: Request, at: Span | Name, why: str) -> UnsupportedFeature:
+    """The refusal of what only Spark can carry out."""
+    return asked.unsupported(at, f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)", NEEDS_SPARK)
 
 
 def tree_of(text: str) -> exp.Expr | None:
@@ -62,25 +53,25 @@ def tree_of(text: str) -> exp.Expr | None:
     return trees[0] if len(trees) == 1 else None
 
 
-def parsed(asked: Asking, at: Span, text: str) -> exp.Query:
+def parsed(asked: Request, at: Span, text: str) -> exp.Query:
     """The query. Raises UnsupportedFeature for what is no query, or has a function that DuckDB may compute otherwise."""
     try:
         tree = tree_of(text)
     except (ParseError, TokenError) as error:
         raise _unreadable(asked, at, error) from error
     if not isinstance(tree, (exp.Query, exp.Values)):
-        raise asked.needs_spark(at, "this is no query that DuckDB runs")
+        raise needs_spark(asked, at, "this is no query that DuckDB runs")
     other = other_meaning(tree)
     if other is not None:
         names = names_of(other)
         place = next((each for name in names if (each := _place(asked, at, name)) != at), at)
         name = (names[0] if place is at else place.of(asked.text)).lower()
-        raise asked.needs_spark(place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
+        raise needs_spark(asked, place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
 
 
 def run(
-    asked: Asking,
+    asked: Request,
     at: Span,
     query: str | exp.Query,
     values: Mapping[str, Any],
@@ -96,11 +87,11 @@ def run(
     try:
         import duckdb
     except ModuleNotFoundError as missing:
-        raise asked.needs_spark(at, "queries without it need DuckDB: pip install 'sluice-delta[sql]'") from missing
+        raise needs_spark(asked, at, "queries without it need DuckDB: pip install 'sluice-delta[sql]'") from missing
     try:
         text = as_in_spark(tree).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
-        raise asked.needs_spark(at, f"DuckDB has no counterpart of this ({error})") from error
+        raise needs_spark(asked, at, f"DuckDB has no counterpart of this ({error})") from error
     connection = duckdb.connect(":memory:", config={name: value for name, value in _ALONE.items() if name != "lock_configuration"})
     try:
         for name, rows in tables.items():
@@ -125,14 +116,14 @@ def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _unreadable(asked: Asking, at: Span, error: ParseError | TokenError) -> InvalidRequest:
+def _unreadable(asked: Request, at: Span, error: ParseError | TokenError) -> InvalidRequest:
     """What sqlglot says of a text, with the place."""
     told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
     why = _CLASS.sub("something is missing here", str(told.get("description") or error).splitlines()[0].rstrip("."))
     return asked.refused(_place(asked, at, str(told.get("highlight") or "")), f"the query cannot be read: {why}")
 
 
-def _refused(asked: Asking, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
+def _refused(asked: Request, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
     """What DuckDB says of a query, with the place of the name that it says it of."""
     message = " ".join(str(error).split("LINE ")[0].split())
     lacking = _LACKING.search(message)
@@ -146,16 +137,16 @@ def _refused(asked: Asking, at: Span, error: duckdb.Error, columns: Sequence[str
     if DIVISION_BY_ZERO in message:
         return asked.refused(at, "a division by zero; try_divide(a, b) gives null instead")
     if OTHER_CAST in message:
-        return asked.needs_spark(
-            at, "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
+        return needs_spark(
+            asked, at, "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
         )
     place = _place(asked, at, named[1] if named else "")
     if type(error).__name__ in _LACKS:
-        return asked.needs_spark(place, f"DuckDB says: {message}")
+        return needs_spark(asked, place, f"DuckDB says: {message}")
     return asked.refused(place, f"DuckDB says: {message}")
 
 
-def _place(asked: Asking, at: Span, word: str) -> Span:
+def _place(asked: Request, at: Span, word: str) -> Span:
     """Where a word is in that part of the text; all of it if it is nowhere."""
     for token in tokens_of(asked.text) or ():
         if word and at.start <= token.start and token.end <= at.end and token.value.lower() == word.lower():

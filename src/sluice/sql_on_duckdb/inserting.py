@@ -8,14 +8,14 @@ import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
 from ..sql_plain.definitions.creating import Definition
+from ..sql_plain.definitions.tables import to_replace
 from ..sql_plain.inserting import left_to_table, names_for
 from ..sql_plain.partitions import equals, partition_of
-from ..sql_plain.place import Place, catalog_of, exists, opened, title
+from ..sql_plain.place import Place, catalog_of, opened
 from ..sql_plain.reports import NOTHING, Answer
 from ..statements.rows import Insert
 from ..statements.tables import Create
 from ..storage.dataclass import dataclass
-from ..storage.errors import TableExists, TableNotFound
 from ..storage.schema.arrow_schema import arrow_type
 from ..storage.schema.computed import is_filled
 from ..storage.schema.datatypes import StructType, as_nullable
@@ -98,17 +98,12 @@ def create_with_rows(asked: Plain, statement: Create, wanted: Definition) -> Ans
     """The table, its name and its rows as one commit."""
     name = statement.target
     assert statement.query is not None
-    catalog = catalog_of(asked)
-    there = exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog.exists(name.quoted)
-    if there and wanted.how == "createIfNotExists":
+    catalog, replaces = catalog_of(asked), to_replace(asked, statement)
+    if replaces is None:
         return NOTHING
-    if there and wanted.how == "create":
-        raise TableExists(asked.shown(name, f"there is a table {title(name)} already"), name=title(name))
-    if not there and wanted.how == "replace":
-        raise TableNotFound(asked.shown(name, f"there is no table {title(name)} to replace"), name=title(name))
     rows = query(asked, (statement.query,), statement.relations)
     schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
-    if there:
+    if replaces:
         table = opened(Place(name.path or catalog.locate(name.quoted), asked.coordinator, asked.options))
         create = wanted.how == "createOrReplace"
         table.replace(

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from ..coordinator.facade.values import Reads
 from ..coordinator.rules.operation_kinds import Kind
+from ..sql_plain.place import called, source_called
 from ..sql_plain.request import Edit
 from ..statements.cursor import Span
 from ..statements.rows import Merge, MergeClause
@@ -40,9 +41,8 @@ from ..tables.write.merging import (
 from ..tables.write.operation_records import Step, reads_of
 from ..tables.write.row_operations import keys_changed, target_of
 from ..tables.write.upsert import Keys, newest_key, upsert_rows
-from .conditions import condition_of, conjuncts, known_part
 from .engine import run
-from .names import assigned, called, with_defaults
+from .expressions import assigned, condition_of, conjuncts, known_part, with_defaults
 from .plain import Plain
 from .queries import Reading, as_views, query
 from .storing import stored
@@ -136,19 +136,16 @@ class _Texts:
             spans += [each.value for each in clause.assignments]
         placed, bound = asked.placed(spans, [Span(each.start, each.end) for each in views])
         target = statement.alias or called(statement.target) or TARGET
-        return _Texts(asked, [*views, *placed], bound, quoted_name(target), quoted_name(source_called(statement)))
+        return _Texts(asked, [*views, *placed], bound, quoted_name(target), quoted_name(source_name(statement)))
 
     def __call__(self, span: Span) -> str:
         """An expression."""
         return f"({self.asked.edited((span,), self.edits)[span.start :].strip()})"
 
 
-def source_called(statement: Merge) -> str:
-    """What the source of a MERGE is called."""
-    if statement.source_alias is not None:
-        return statement.source_alias
-    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
-    return (None if first is None else called(first.name)) or SOURCE
+def source_name(statement: Merge) -> str:
+    """What the source of a MERGE is called, in DuckDB."""
+    return source_called(statement) or SOURCE
 
 
 def _values(asked: Plain, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
@@ -163,7 +160,7 @@ def _values(asked: Plain, statement: Merge, clause: MergeClause, source: pa.Tabl
                 "Add it, or name the columns to write"
             )
             raise SchemaMismatch(asked.shown(statement.source, said), columns=lacking)
-        side = quoted_name(source_called(statement))
+        side = quoted_name(source_name(statement))
         return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in schema.names if name not in made}
     return with_defaults(asked, assigned(asked, clause.assignments, statement.alias or called(statement.target), schema), schema)
 
@@ -181,7 +178,7 @@ def _looked_for(asked: Plain, statement: Merge, source: pa.Table, schema: Struct
     """A condition of all rows that a row of the source can match; None if nothing is known."""
     alone = matching_of(asked, statement, schema, views)
     tree = condition_of(asked.expression(statement.on, views))
-    target, other = (statement.alias or called(statement.target) or TARGET).lower(), source_called(statement).lower()
+    target, other = (statement.alias or called(statement.target) or TARGET).lower(), source_name(statement).lower()
     keys: dict[str, pa.ChunkedArray] = {}
     for part in conjuncts(tree) if tree is not None else ():
         sides = [part.left, part.right] if isinstance(part, exp.EQ) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,10 +15,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
 from ..storage.expressions.render import literal_sql
 from ..storage.schema.datatypes import StructType
-from .engine import run
-
-NEEDS_SPARK: Final = "Spark"
-"""The feature that refusals name."""
+from .engine import needs_spark, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ class Plain(Request):
 
     def needs_spark(self, at: Span | Name, why: str) -> UnsupportedFeature:
         """The refusal of what only Spark can carry out."""
-        return self.unsupported(at, f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)", NEEDS_SPARK)
+        return needs_spark(self, at, why)
 
 
 @contextmanager

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ..sql_plain.naming import at_one_moment, edits_of, parts_of
-from ..sql_plain.place import Place, known_place, not_found, opened
+from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, not_found, opened, parts_of
 from ..sql_plain.request import Edit
 from ..statements.cursor import Name, Span
 from ..statements.relations import Between, Changes, Relation
@@ -26,9 +25,9 @@ from ..storage.schema.schema import to_arrow
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
-from .conditions import known_part
 from .dialect import named_as_in_spark
 from .engine import parsed, run
+from .expressions import known_part
 from .plain import Plain
 
 

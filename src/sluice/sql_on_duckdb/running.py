@@ -14,7 +14,7 @@ from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
 from ..sql_plain.concurrency.locking import Locks, lock, unlock
 from ..sql_plain.definitions import namespaces, showing, tables
-from ..sql_plain.dispatch import ON_PLACES
+from ..sql_plain.dispatch import ON_NAMES, ON_PLACES
 from ..sql_plain.place import Place, known_place, not_found, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
@@ -31,8 +31,7 @@ from ..statements.tokens import tokens_of
 from ..storage.errors import TableNotFound
 from ..storage.schema.schema import to_arrow
 from ..tables.table import Table
-from .blocks import atomic
-from .conflicts import explain_conflict
+from .concurrency import atomic, explain_conflict
 from .plain import Plain
 from .queries import query, require_place
 
@@ -108,29 +107,19 @@ def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.
             answer = _created(asked, statement)
         case Clone():
             answer = maintenance.clone(asked, statement, require_place(asked, statement.source))
-        case Convert():
-            answer = maintenance.convert(asked, statement)
-        case Undrop():
-            answer = tables.undrop(asked, statement)
+        case Convert() | Attach() | Undrop() | CreateNamespace() | DropNamespace() | ShowNamespaces():
+            answer = ON_NAMES[type(statement)](asked, statement)
         case ShowTables():
             shown = showing.tables_of(asked, statement)
             if shown is None:
                 raise asked.refused(statement.namespace or Span(0, 0), "there is no such namespace; SHOW NAMESPACES lists them")
             answer = shown
-        case CreateNamespace():
-            answer = namespaces.create(asked, statement)
-        case DropNamespace():
-            answer = namespaces.drop(asked, statement)
-        case ShowNamespaces():
-            answer = namespaces.show(asked, statement)
         case Comment():
             answer = _comment(asked, statement)
         case Like():
             answer = tables.create_like(asked, statement, require_place(asked, statement.source))
         case ShowState():
             answer = show_state(asked, statement, table_of)
-        case Attach():
-            answer = maintenance.attach(asked, statement)
         case Drop() if statement.if_exists and not _is_there(asked, statement):
             return pa.table({})
         case _:

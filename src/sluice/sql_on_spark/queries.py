@@ -1,4 +1,4 @@
-"""Queries: every table of sluice in them is a temporary view, and all are read as of one moment."""
+"""Queries: every table of sluice in them is a temporary view, and all are read as of one moment. A name may also be Spark's."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from ..spark_integration.active_session import use_session
 from ..spark_integration.scan.read import read_snapshot
-from ..sql_plain.naming import at_one_moment, edits_of, parts_of
-from ..sql_plain.place import Place, known_place, near, not_found, opened
+from ..spark_integration.session.format_and_options import default_format, is_sluice
+from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, near, not_found, opened, parts_of
 from ..sql_plain.request import Edit
 from ..statements.cursor import Name
 from ..statements.reading import Other
@@ -22,7 +22,6 @@ from ..statements.relations import AsOf, Between, Changes, Relation
 from ..storage.dataclass import dataclass
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
-from .places import is_spark_table, place_of
 from .spark_request import Asked
 
 Moment: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, DataFrame]]"
@@ -207,3 +206,26 @@ def table_of(asked: Asked, name: Name, takes_no: str) -> Table:
     if name.path is None and is_spark_table(asked.spark, name):
         raise asked.refused(name, f"{'.'.join(name.parts)} is Spark's own, which takes no {takes_no}; name a table of sluice")
     raise not_found(asked, name)
+
+
+_DELTA: Final = "DeltaSparkSessionExtension"
+
+
+def place_of(asked: Asked, name: Name) -> Place | None:
+    """Where the table of a name is, if it is one of sluice's; None if the name is Spark's, or unknown.
+
+    As for `spark.table`, Spark's own views and tables come first, unless sluice is the session's default format.
+    """
+    if name.path is not None:
+        is_delta = name.parts[0].lower() == "delta"
+        if is_delta and _DELTA in (asked.spark.conf.get("spark.sql.extensions", "") or ""):
+            return None
+        return known_place(asked, name)
+    if len(name.parts) > 2 or (not is_sluice(default_format(asked.spark)) and is_spark_table(asked.spark, name)):
+        return None
+    return known_place(asked, name)
+
+
+def is_spark_table(spark: SparkSession, name: Name) -> bool:
+    """Whether Spark has a view or a table of this name."""
+    return spark.catalog.tableExists(name.quoted)

@@ -21,12 +21,10 @@ from ..spark_integration.schemas import to_spark
 from ..spark_integration.session.format_and_options import Options
 from ..spark_integration.session.saving import Write, save
 from ..sql_plain.inserting import left_to_table, names_for
-from ..sql_plain.naming import at_one_moment
 from ..sql_plain.partitions import equals, partition_of
-from ..sql_plain.place import Place, opened, title
+from ..sql_plain.place import Place, at_one_moment, called, opened, source_called, title
 from ..sql_plain.reports import affected, merged
 from ..sql_plain.request import Edit
-from ..statements.cursor import Name
 from ..statements.relations import Relation
 from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Update
 from ..storage.dataclass import dataclass
@@ -176,19 +174,6 @@ def _assigned(asked: Asked, assignments: Sequence[Assignment], edits: Sequence[E
             raise asked.refused(each.column, f"{column} is assigned twice; assign it once")
         values[column] = asked.expression(each.value, edits)
     return values
-
-
-def called(name: Name) -> str | None:
-    """What a table is called in a statement that gives it no alias."""
-    return None if name.path is not None else name.parts[-1]
-
-
-def source_called(statement: Merge) -> str | None:
-    """What the source of a MERGE is called."""
-    if statement.source_alias is not None:
-        return statement.source_alias
-    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
-    return None if first is None else called(first.name)
 
 
 def _changed(

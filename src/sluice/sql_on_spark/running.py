@@ -12,11 +12,10 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from ..delta.metrics import frame
 from ..spark_integration.errors import as_spark_users_know
-from ..sql_on_spark import namespaces, rows, showing, tables
+from ..sql_on_spark import rows, tables
 from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
-from ..sql_plain.definitions import tables as plain
-from ..sql_plain.dispatch import ON_PLACES
+from ..sql_plain.dispatch import ON_NAMES, ON_PLACES
 from ..sql_plain.place import Place
 from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name
@@ -28,11 +27,8 @@ from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other
 from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
-from .atomic import atomic
-from .conflicts import explain_conflict
-from .locking import lock, under_locks, unlock
-from .places import place_of
-from .queries import by_spark, found_in, require_known, run, table_of
+from .concurrency import atomic, explain_conflict, lock, under_locks, unlock
+from .queries import by_spark, found_in, place_of, require_known, run, table_of
 from .spark_request import Asked
 
 _ON_TABLES: Final[Mapping[type, Callable[[Asked, Any, Place], DataFrame]]] = {
@@ -101,18 +97,14 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
             return tables.create(asked, statement)
         case Clone():
             return frame(asked.spark, maintenance.clone(asked, statement, require_known(asked, statement.source)))
-        case Convert():
-            return frame(asked.spark, maintenance.convert(asked, statement))
-        case Undrop():
-            return frame(asked.spark, plain.undrop(asked, statement))
+        case Convert() | Attach() | Undrop():
+            return frame(asked.spark, ON_NAMES[type(statement)](asked, statement))
         case ShowTables():
-            return showing.show_tables(asked, statement)
+            return tables.show_tables(asked, statement)
         case CreateNamespace() | DropNamespace() | ShowNamespaces() | Comment():
-            return namespaces.carried_out(asked, statement)
+            return tables.about_namespace(asked, statement)
         case Like():
             return tables.create_like(asked, statement)
-        case Attach():
-            return frame(asked.spark, maintenance.attach(asked, statement))
     place = place_of(asked, statement.target)
     if place is None and isinstance(statement, _OURS_ALONE):
         place = require_known(asked, statement.target)

@@ -1,4 +1,4 @@
-"""A request to carry out a statement in a Spark session."""
+"""A request to carry out a statement in a Spark session; values of parameters are literals that Spark makes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType
 
 from ..spark_integration.active_session import user_metadata_of
+from ..spark_integration.jvm import analysed, items
 from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.definitions import check_by_spark
 from ..sql_plain.request import Edit, Request
 from ..statements.cursor import Span
 from ..statements.reading import parameters_in
 from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest
 from ..storage.schema.datatypes import StructType
-from .parameters import literal_of
 
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
@@ -105,3 +107,26 @@ class Asked(Request):
             if each.name is None and any(edit.start <= each.at.start and each.at.end <= edit.end for edit in edits)
         }
         return [value for number, value in enumerate(self.args) if number not in gone] or None
+
+
+def literal_of(spark: SparkSession, value: Any) -> str:
+    """A value, or a Column without columns in it, as Spark takes a parameter, as text in SQL."""
+    if isinstance(value, str):
+        return quoted_text(value)
+    frame = SparkSession.sql(spark, "SELECT :value AS value", {"value": value})
+    if isinstance(frame.schema["value"].dataType, StringType):
+        [[text]] = frame.collect()
+        return "CAST(NULL AS STRING)" if text is None else quoted_text(text)
+    plan = analysed(frame)
+    if plan.nodeName() != "Project":
+        raise InvalidRequest(f"the parameter {value!r} is no literal; give a value, or a Column made of literals")
+    [named] = items(plan.expressions())
+    tree = named.child() if named.nodeName() == "Alias" else named
+    return f"({tree.sql()})" if tree.nodeName() != "Literal" else str(tree.sql())
+
+
+def quoted_text(text: str) -> str:
+    """A text as a literal; in hexadecimal digits if it has a character that means something in one."""
+    if text.isprintable() and not set(text) & set("'\"\\`"):
+        return f"'{text}'"
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"

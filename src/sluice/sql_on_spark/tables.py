@@ -1,23 +1,24 @@
-"""CREATE TABLE, whose rows Spark may compute."""
+"""CREATE TABLE, whose rows Spark may compute; SHOW TABLES, namespaces and comments, which are the coordinator's or Spark's."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from ..delta.metrics import empty, frame
 from ..spark_integration.session.format_and_options import Options, default_format, is_sluice
-from ..spark_integration.session.known_tables import already_there
 from ..spark_integration.session.saving import Write, save
+from ..sql_plain.definitions import namespaces as spaces
 from ..sql_plain.definitions import tables as plain
 from ..sql_plain.definitions.creating import Definition
-from ..sql_plain.naming import at_one_moment
-from ..sql_plain.place import Place, catalog_of, exists, title
-from ..statements.tables import Create, Like
-from ..storage.errors import TableNotFound
-from .places import place_of
-from .queries import found_in, views_of
+from ..sql_plain.definitions.showing import tables_of
+from ..sql_plain.place import at_one_moment, catalog_of, title
+from ..statements.cursor import Name
+from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
+from ..statements.tables import Create, Like, ShowTables
+from .queries import found_in, place_of, views_of
 from .spark_request import Asked
 
 
@@ -46,7 +47,7 @@ def create_like(asked: Asked, statement: Like) -> DataFrame:
 
 def _created_with_rows(asked: Asked, statement: Create, wanted: Definition) -> DataFrame:
     """CREATE TABLE ... AS SELECT: the table and its rows in one commit."""
-    name, how = statement.target, statement.how
+    name = statement.target
     assert statement.query is not None
     properties, partition_by = wanted.properties, wanted.partition_by if statement.is_partitioned else None
     cluster_by = wanted.cluster_by or None
@@ -56,32 +57,68 @@ def _created_with_rows(asked: Asked, statement: Create, wanted: Definition) -> D
         told.set(f"s3.{option}", value)
     if properties:
         told.set("properties", json.dumps(properties))
-    catalog = catalog_of(asked)
-    there = exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog.exists(name.quoted)
-    if there and how == "createIfNotExists":
+    catalog, replaces = catalog_of(asked), plain.to_replace(asked, statement)
+    if replaces is None:
         return empty(asked.spark)
-    if there and how == "create":
-        raise already_there(title(name))
-    if not there and how == "replace":
-        raise TableNotFound(asked.shown(name, f"there is no table {title(name)} to replace"), name=title(name))
     with views_of(asked, found_in(asked, statement.relations), at_one_moment) as edits:
         frame = asked.query([statement.query], edits)
-        if there:
+        if replaces:
             location = name.path or catalog.locate(name.quoted)
-            save(
-                frame,
-                location,
-                Write("overwrite", told.but(overwriteSchema="true"), partition_by or (), replaces=True, cluster_by=wanted.cluster_by),
-            )
+            options = told.but(overwriteSchema="true")
+            save(frame, location, Write("overwrite", options, partition_by or (), replaces=True, cluster_by=wanted.cluster_by))
         elif name.path is not None:
             save(frame, name.path, Write("error", told, partition_by, cluster_by=cluster_by))
         else:
             location = statement.location or catalog.new_location(name.quoted)
-            save(
-                frame,
-                location,
-                Write("error", told, partition_by, cluster_by=cluster_by),
-                name=name.quoted,
-                managed=statement.location is None,
-            )
+            write = Write("error", told, partition_by, cluster_by=cluster_by)
+            save(frame, location, write, name=name.quoted, managed=statement.location is None)
     return empty(asked.spark)
+
+
+def show_tables(asked: Asked, statement: ShowTables) -> DataFrame:
+    """The tables of a namespace that the coordinator keeps, and Spark's own of that name."""
+    ours = tables_of(asked, statement)
+    if ours is None:
+        return asked.by_spark()
+    name = "default" if statement.namespace is None else ".".join(statement.namespace.parts)
+    if asked.spark.catalog.databaseExists(name):
+        known = {(namespace.lower(), table.lower()) for namespace, table, _ in ours.rows}
+        theirs = [tuple(each) for each in asked.by_spark().collect() if (each[0].lower(), each[1].lower()) not in known]
+        ours = replace(ours, rows=(*ours.rows, *theirs))
+    return frame(asked.spark, ours)
+
+
+def about_namespace(asked: Asked, statement: CreateNamespace | DropNamespace | ShowNamespaces | Comment) -> DataFrame:
+    """What is Spark's goes there. A new namespace is the coordinator's by USING sluice, or by the session's default format.
+
+    Of a name that both have, Spark's namespace comes first.
+    """
+    match statement:
+        case CreateNamespace():
+            if not is_sluice(statement.provider or default_format(asked.spark)):
+                return asked.by_spark()
+            return frame(asked.spark, spaces.create(asked, statement))
+        case DropNamespace():
+            return frame(asked.spark, spaces.drop(asked, statement)) if _is_ours(asked, statement.name) else asked.by_spark()
+        case ShowNamespaces():
+            ours = spaces.show(asked, statement)
+            theirs = [(each[0],) for each in asked.by_spark().collect()]
+            known = {name.lower() for (name,) in theirs}
+            return frame(asked.spark, replace(ours, rows=(*theirs, *(row for row in ours.rows if row[0].lower() not in known))))
+    return _comment(asked, statement)
+
+
+def _comment(asked: Asked, statement: Comment) -> DataFrame:
+    if statement.what == "namespace":
+        if not _is_ours(asked, statement.target):
+            return asked.by_spark()
+        return frame(asked.spark, spaces.comment_on_namespace(asked, statement))
+    if statement.what == "table":
+        place = place_of(asked, statement.target)
+        return asked.by_spark() if place is None else frame(asked.spark, spaces.comment_on_table(asked, statement, place))
+    found = spaces.split_column(statement.target, lambda name: place_of(asked, name))
+    return asked.by_spark() if found is None else frame(asked.spark, spaces.comment_on_column(statement, *found))
+
+
+def _is_ours(asked: Asked, name: Name) -> bool:
+    return not asked.spark.catalog.databaseExists(title(name)) and spaces.is_known(asked, name)

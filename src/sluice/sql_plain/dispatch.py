@@ -1,4 +1,4 @@
-"""Which function carries out each kind of statement about an existing table."""
+"""Which function carries out each kind of statement that needs no engine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from ..statements.altering import Alter
 from ..statements.foreign import Foreign
-from ..statements.loading import Analyze, CopyInto, Detach, Reorganise, Repair
-from ..statements.maintenance import Compact, Optimize, Restore, Vacuum
+from ..statements.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
+from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
+from ..statements.namespaces import CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.rows import Truncate
-from ..statements.tables import Describe, Drop, Show
-from . import loading, maintenance, partitions, refusals
-from .definitions import showing, tables
+from ..statements.tables import Describe, Drop, Show, Undrop
+from . import loading, maintenance, partitions
+from .definitions import namespaces, showing, tables
 from .place import Place
 from .reports import Answer
 from .request import Request
@@ -32,6 +33,16 @@ ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Truncate: partitions.truncate,
     Show: showing.show,
     Describe: showing.describe,
-    Foreign: refusals.foreign,
+    Foreign: tables.foreign,
 }
-"""The statements, other than those that need an engine, with the functions that carry them out."""
+"""Statements about an existing table."""
+
+ON_NAMES: Final[Mapping[type, Callable[[Request, Any], Answer]]] = {
+    Convert: maintenance.convert,
+    Attach: maintenance.attach,
+    Undrop: tables.undrop,
+    CreateNamespace: namespaces.create,
+    DropNamespace: namespaces.drop,
+    ShowNamespaces: namespaces.show,
+}
+"""Statements about a folder, or about names."""

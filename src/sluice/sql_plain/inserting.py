@@ -9,7 +9,7 @@ from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.conform import other_number_of_columns
 from ..storage.schema.schema import StructType
 from ..storage.schema.sqltypes import type_sql
-from .naming import unknown_column
+from .place import unknown_column
 from .request import Edit, Request
 
 

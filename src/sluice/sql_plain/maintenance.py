@@ -7,11 +7,11 @@ from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
 from ..statements.tables import Clone
 from ..storage.errors import TableExists
 from ..tables.table import Table
-from . import optimizing, restoring
-from .definitions.columns import struct_of
+from . import optimizing
+from .definitions.creating import struct_of
 from .partitions import partition_condition
 from .place import Place, catalog_of, opened, title
-from .reports import NOTHING, Answer
+from .reports import NOTHING, Answer, restored
 from .request import Request
 
 
@@ -43,7 +43,8 @@ def vacuum(asked: Request, statement: Vacuum, place: Place) -> Answer:
 def restore(asked: Request, statement: Restore, place: Place) -> Answer:
     """Make the table what it was. Answers one row: sizes and numbers of files."""
     version, timestamp = asked.moment(statement.is_version, statement.value)
-    return restoring.restore(opened(place), version=version, timestamp=timestamp, user_metadata=asked.user_metadata)
+    table = opened(place)
+    return restored(table, table.restore(version, timestamp, user_metadata=asked.user_metadata))
 
 
 def convert(asked: Request, statement: Convert) -> Answer:

@@ -1,19 +1,25 @@
-"""Where a table is, and names similar to an unknown one."""
+"""Names in statements: where their tables are, similar ones, and the text and the versions that come in their places."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from difflib import get_close_matches
 
-from ..statements.cursor import Name
+from ..statements.cursor import Name, Span
+from ..statements.relations import Relation
+from ..statements.rows import Merge
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.log.segment import latest_version
+from ..storage.schema.datatypes import StructType
 from ..tables.catalog.catalog import Catalog
 from ..tables.client.address import TableAddress
+from ..tables.joint_transaction import read_together
+from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
-from .request import Request
+from .request import Edit, Request
 
 
 def _nothing() -> dict[str, str]:
@@ -63,6 +69,19 @@ def title(name: Name) -> str:
     return ".".join(name.parts)
 
 
+def called(name: Name) -> str | None:
+    """What a table is called in a statement that gives it no alias."""
+    return None if name.path is not None else name.parts[-1]
+
+
+def source_called(statement: Merge) -> str | None:
+    """What the source of a MERGE is called; None if it has no name."""
+    if statement.source_alias is not None:
+        return statement.source_alias
+    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
+    return None if first is None else called(first.name)
+
+
 def near(asked: Request, name: Name) -> list[str]:
     """Names of tables that are spelled like this one, the most similar first."""
     if name.path is not None or len(name.parts) > 2:
@@ -83,3 +102,36 @@ def not_found(asked: Request, name: Name) -> TableNotFound:
     similar = near(asked, name)
     hint = f"; did you mean {' or '.join(similar)}?" if similar else "; SHOW TABLES IN a namespace lists what there is"
     return TableNotFound(asked.shown(name, f"there is no table {title(name)}{hint}"), name=title(name))
+
+
+def edits_of(relation: Relation, view: str) -> list[Edit]:
+    """The view's name in place of the table's; a table without an alias keeps its name as one."""
+    plain = Edit(relation.start, relation.end, f"`{view}`")
+    if relation.has_alias or relation.changes is not None or relation.name.path is not None:
+        return [plain]
+    alias = " AS `" + relation.name.parts[-1].replace("`", "``") + "`"
+    if relation.alias_at == relation.end:
+        return [Edit(relation.start, relation.end, plain.new + alias)]
+    return [plain, Edit(relation.alias_at, relation.alias_at, alias)]
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """The parts of a table's name in a string, such as the first argument of `table_changes`."""
+    parts = text.split(".") if "`" not in text else [part.strip("`") for part in text.split(".", 1)]
+    return tuple(part.replace("``", "`") for part in parts)
+
+
+def at_one_moment(tables: Sequence[Table]) -> Mapping[str, TableSnapshot]:
+    """The latest versions of several tables, at one moment."""
+    by_location = {each.location: each for each in tables}
+    if len(by_location) == 1:
+        return {location: table.snapshot() for location, table in by_location.items()}
+    return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
+
+
+def unknown_column(asked: Request, at: Span | Name, name: str, schema: StructType) -> InvalidRequest:
+    """The refusal of a column that a table lacks."""
+    known = {each.lower(): each for each in schema.names}
+    near = [known[each] for each in get_close_matches(name.lower(), known, 3, 0.6)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"its columns are {', '.join(schema.names)}"
+    return asked.refused(at, f"column {name!r} is not in the table; {hint}")

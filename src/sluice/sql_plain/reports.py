@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from ..coordinator.facade.values import Commit
 from ..storage.dataclass import dataclass
 from ..storage.jsontext import dumps
 from ..storage.schema.datatypes import StructType
 from ..storage.schema.sqltypes import parse_sql_type
+from ..tables.read.history import entries_of
 from ..tables.table import Table
+from ..tables.write.merging import RowCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,43 +71,25 @@ _RESTORED: Final = (
 )
 
 
-class Counts(Protocol):
-    """How many rows an operation changed."""
-
-    @property
-    def affected(self) -> int:
-        """All of them."""
-        ...
-
-    @property
-    def updated(self) -> int:
-        """Those with new values."""
-        ...
-
-    @property
-    def deleted(self) -> int:
-        """Those that are gone."""
-        ...
-
-    @property
-    def inserted(self) -> int:
-        """Those that are new."""
-        ...
-
-
-def affected(counts: Counts | None) -> Answer:
+def affected(counts: RowCounts | None) -> Answer:
     """How many rows a DELETE or UPDATE changed; 0 if its key was committed before."""
     return Answer("num_affected_rows bigint", ((0 if counts is None else counts.affected,),))
 
 
-def merged(counts: Counts | None) -> Answer:
+def merged(counts: RowCounts | None) -> Answer:
     """How many rows a MERGE changed, and how; 0 if its key was committed before."""
     row = (0, 0, 0, 0) if counts is None else (counts.affected, counts.updated, counts.deleted, counts.inserted)
     return Answer(_MERGED, (row,))
 
 
-def restored(numbers: Mapping[str, Any]) -> Answer:
-    """The metrics of a RESTORE, from those of its commit."""
+def restored(table: Table, commit: Commit | None) -> Answer:
+    """The metrics of a RESTORE; without a commit the table was what it should be already, and the counts are 0."""
+    if commit is None:
+        now = table.snapshot().raw
+        numbers: Mapping[str, Any] = {"tableSizeAfterRestore": now.size_bytes, "numOfFilesAfterRestore": now.num_files}
+    else:
+        [entry] = [each for each in entries_of(table.access, commit.version) if each.transaction_id == commit.transaction_id]
+        numbers = entry.metrics
     names = (
         "tableSizeAfterRestore",
         "numOfFilesAfterRestore",

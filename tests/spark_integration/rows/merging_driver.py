@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import sluice
 from sluice.delta import DeltaTable
-from sluice.delta.merging import DeltaMergeBuilder
+from sluice.delta.builders import DeltaMergeBuilder
 from tests.spark_integration.conftest import small
 from tests.spark_integration.rows.dying_driver import apart
 from tests.spark_integration.rows.random_operations import SOURCE, Operation, operation

@@ -17,6 +17,7 @@ from ...tables.joint_transaction import Elsewhere, JointTransaction
 from ...tables.table import Table
 from ...tables.transact import ATTEMPTS, repeated
 from ...tables.transaction import Transaction
+from ...tables.write.merging import RowCounts
 from ..partitions import partition_condition
 from ..place import title
 from ..reports import Answer
@@ -147,6 +148,13 @@ def _placed(asked: Request, joint: JointTransaction, step: Step, number: int, ca
         if error.message.startswith("line "):
             raise
         raise type(error)(asked.shown(step.at, error.message), **error.details) from error
+
+
+def done_by(statement: Update | Delete | Merge, counts: RowCounts) -> Done:
+    """What such a statement changed: of each kind of change that it may make."""
+    if isinstance(statement, Merge):
+        return Done(counts.updated, counts.deleted, counts.inserted)
+    return Done(updated=counts.updated) if isinstance(statement, Update) else Done(deleted=counts.deleted)
 
 
 def truncated(asked: Request, joint: JointTransaction, statement: Truncate, table: Table) -> Done:

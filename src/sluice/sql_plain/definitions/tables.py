@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from ...statements.altering import Alter, ColumnAction
 from ...statements.cursor import Name, Span
+from ...statements.foreign import Foreign
 from ...statements.tables import Create, Drop, Like, Undrop
-from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.errors import InvalidRequest, PredicateError, TableExists, TableNotFound
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import DEFAULT_KEY
 from ...storage.schema.datatypes import StructType
@@ -16,13 +18,10 @@ from ...storage.schema.evolution import field_at
 from ...storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
 from ...tables.manage.columns import ColumnChange, NewColumn
 from ...tables.table import Table
-from ..naming import unknown_column
-from ..place import Place, catalog_of, opened
-from ..refusals import of_alter
+from ..place import Place, catalog_of, exists, opened, title, unknown_column
 from ..reports import NOTHING, Answer
 from ..request import Request
-from .columns import field_of, struct_of
-from .creating import Definition, made, named
+from .creating import Definition, field_of, made, named, struct_of
 from .showing import can_be_given
 
 _CONSTRAINT = "delta.constraints."
@@ -75,6 +74,19 @@ def create(asked: Request, wanted: Definition) -> Answer:
     else:
         named(catalog_of(asked), wanted)
     return NOTHING
+
+
+def to_replace(asked: Request, wanted: Create) -> bool | None:
+    """Whether a table with rows replaces one that is there; None if that one stays as it is. Raises TableExists, TableNotFound."""
+    name = wanted.target
+    there = exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog_of(asked).exists(name.quoted)
+    if there and wanted.how == "createIfNotExists":
+        return None
+    if there and wanted.how == "create":
+        raise TableExists(asked.shown(name, f"there is a table {title(name)} already"), name=title(name))
+    if not there and wanted.how == "replace":
+        raise TableNotFound(asked.shown(name, f"there is no table {title(name)} to replace"), name=title(name))
+    return there
 
 
 def _properties(asked: Request, statement: Create) -> dict[str, str]:
@@ -230,3 +242,35 @@ def create_like(asked: Request, statement: Like, source: Place) -> Answer:
 
 
 _FEATURES: Final = {"IDENTITY": "identityColumns", "RENAME": "columnMapping"}
+
+
+_FOREIGN: Final[Mapping[str, str]] = {
+    "REPAIR": "the log lists the partitions, so there is nothing to look for; FSCK REPAIR TABLE takes files out that the store lacks",
+    "REFRESH": "each statement reads the latest version by itself: leave it out",
+    "CACHE": "a cached table would stay as it is now; cache the rows of a query: spark.sql('SELECT ...').cache()",
+    "EXPLAIN": "Spark has no plan for a change of it; EXPLAIN CONFLICT compares two changes, DESCRIBE HISTORY tells what one did",
+    "LOAD": "files become rows of the table by COPY INTO t FROM 'path' FILEFORMAT = PARQUET, CSV or JSON",
+}
+_ALTER: Final[Mapping[str, str]] = {
+    "ADD PARTITION": "a partition comes with its first row: INSERT INTO t PARTITION (day = '...') ...",
+    "DROP PARTITION": "a partition goes with its rows: TRUNCATE TABLE t PARTITION (day = '...'), or DELETE FROM t WHERE ...",
+    "RECOVER PARTITIONS": "the log lists the partitions, so there is nothing to look for",
+    "SET LOCATION": "a table stays where its log is: CREATE TABLE ... SHALLOW CLONE, or CREATE TABLE ... LOCATION '...' AS SELECT",
+    "CLUSTER BY AUTO": "sluice does not choose the columns by itself: name them, CLUSTER BY (a, b)",
+}
+_MAPPED: Final = ("RENAME COLUMN", "DROP COLUMN", "DROP COLUMNS", "REPLACE COLUMNS")
+
+
+def foreign(asked: Request, statement: Foreign, _: Place) -> Answer:
+    """Raise UnsupportedFeature for a statement of Spark's about a table of sluice."""
+    raise asked.unsupported(statement.target, f"this is a table of sluice: {_FOREIGN[statement.what]}", statement.what)
+
+
+def of_alter(words: str) -> str:
+    """Why a table cannot be altered by these words."""
+    if words in _MAPPED:
+        return (
+            f"{words} needs column mapping, which sluice does not write yet; write the table anew: "
+            "CREATE OR REPLACE TABLE t USING sluice AS SELECT ..."
+        )
+    return f"{words}: {_ALTER[words]}" if words in _ALTER else f"sluice has no ALTER TABLE ... {words}"

@@ -1,4 +1,7 @@
-"""EXPLAIN CONFLICT without Spark: the conditions and values of two statements, which are not run."""
+"""BEGIN ATOMIC ... END and EXPLAIN CONFLICT without Spark.
+
+Each statement of a block is an operation in one transaction. Statements that are compared are not run: their conditions and values tell.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ import pyarrow as pa
 
 from ..coordinator.facade.conflict_prediction import Foreseen
 from ..sql_plain.concurrency import foreseeing
+from ..sql_plain.concurrency.blocks import Done, Step, changing, done_by, rows_written, run_block, truncated
 from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known
-from ..sql_plain.place import opened
+from ..sql_plain.place import called, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
-from ..statements.compound import ExplainConflict
+from ..statements.compound import Atomic, ExplainConflict, Part
 from ..statements.cursor import Span
 from ..statements.maintenance import Optimize
 from ..statements.relations import Relation
@@ -25,15 +29,47 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.datatypes import PrimitiveType, StructType
 from ..storage.schema.schema import to_arrow
 from ..storage.schema.sqltypes import quoted_name
+from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
-from .conditions import condition_of, known_part
-from .engine import run
-from .inserting import source_of
-from .merging import SOURCE, matching_of, source_called
-from .names import assigned, called, unqualified
-from .plain import NEEDS_SPARK, Plain
-from .queries import as_views, query, require_place, without_rows
+from .changing import change
+from .engine import NEEDS_SPARK, run
+from .expressions import assigned, condition_of, known_part, unqualified
+from .inserting import insert_into, source_of
+from .merging import SOURCE, matching_of, source_name
+from .plain import Plain
+from .queries import SoFar, as_views, query, require_place, without_rows
 from .targets import TARGET
+
+
+def atomic(asked: Plain, block: Atomic) -> Answer:
+    """Run a block: all of its statements become one commit, or nothing.
+
+    A statement in it that needs Spark raises UnsupportedFeature ("Spark"), and then nothing of the block has happened.
+    """
+    steps = [_step(asked, part) for part in block.parts]
+    return run_block(asked, block, steps, lambda joint, number: _run(asked, joint, steps[number]))
+
+
+def _step(asked: Plain, part: Part) -> Step:
+    statement = changing(asked, part)
+    relations = [each for each in getattr(statement, "relations", ()) if each.is_current and each.changes is None]
+    read = [opened(require_place(asked, each.name)) for each in relations]
+    return Step(part.at, statement, opened(require_place(asked, statement.target)), read)
+
+
+def _run(asked: Plain, joint: JointTransaction, step: Step) -> Done:
+    statement, table = step.statement, step.table
+
+    def reading(read: Sequence[Table]) -> Mapping[str, SoFar]:
+        return {each.location: joint.do(each, SoFar) for each in read}
+
+    if isinstance(statement, Truncate):
+        return truncated(asked, joint, statement, table)
+    if isinstance(statement, Insert):
+        joint.do(table, lambda part: insert_into(asked, statement, part, table.partition_columns, reading))
+        return Done(inserted=joint.do(table, rows_written))
+    return done_by(statement, joint.do(table, lambda part: change(asked, statement, part, reading)))
+
 
 # Types whose values mean the same in a condition, whatever the time zone.
 _PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
@@ -92,7 +128,7 @@ def _check_merge(asked: Plain, statement: Merge, schema: StructType) -> None:
     inside = [each for each in statement.relations if each.end <= statement.source.end]
     outside = [each for each in statement.relations if each not in inside]
     target = quoted_name(statement.alias or called(statement.target) or TARGET)
-    both = f"{TARGET} AS {target}, {SOURCE} AS {quoted_name(source_called(statement))}"
+    both = f"{TARGET} AS {target}, {SOURCE} AS {quoted_name(source_name(statement))}"
     with _passing():
         source = query(asked, (statement.source,), inside, [begin], without_rows)
         _resolve(asked, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source})
