@@ -17,9 +17,8 @@ import orjson
 from rich.console import Console
 
 from .commands.consumers import consumers
-from .commands.doctor import doctor_command
 from .commands.garbage import recover_command, vacuum_command
-from .commands.health import health_command
+from .commands.health import doctor_command, health_command
 from .commands.leases import leases
 from .commands.names import namespaces, tables
 from .commands.parts import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.sql_on_duckdb import blocks
+from sluice.sql_on_duckdb import concurrency
 from sluice.sql_on_duckdb.running import run
 from sluice.sql_plain.concurrency.locking import Locks
 from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
@@ -70,7 +70,7 @@ def test_a_block_under_a_key_happens_once_and_values_stay_values(warehouse: Ware
 def test_a_block_that_lost_is_repeated(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blind append to a table that the block only reads."""
     made(warehouse)
-    real, ran = blocks._run, [0]
+    real, ran = concurrency._run, [0]
 
     def late(*args: Any) -> Any:
         done = real(*args)
@@ -79,7 +79,7 @@ def test_a_block_that_lost_is_repeated(warehouse: Warehouse, monkeypatch: pytest
             warehouse.sql("INSERT INTO sales.orders VALUES (9, 'mo', 1)")
         return done
 
-    monkeypatch.setattr(blocks, "_run", late)
+    monkeypatch.setattr(concurrency, "_run", late)
     rest = "INSERT INTO sales.totals SELECT day, sum(v) FROM sales.orders GROUP BY day; DELETE FROM sales.totals WHERE v > 100; END"
     with pytest.raises(sluice.ConcurrentModification, match="orders"):
         warehouse.sql(f"BEGIN ATOMIC ATTEMPTS 1 {rest}")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.sql_on_spark import atomic
+from sluice.sql_on_spark import concurrency
 from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
 
 from .conftest import Warehouse
@@ -54,7 +54,7 @@ REFUSED = [
 def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     table = warehouse.made("sales.orders", ORDERS, *ROWS, partition_by=["day"])
     warehouse.spark.sql("SELECT 1 AS a").createOrReplaceTempView("plain")
-    monkeypatch.setattr(atomic, "_run", None)  # nothing may get that far
+    monkeypatch.setattr(concurrency, "_run", None)  # nothing may get that far
     try:
         for text, message in REFUSED:
             with pytest.raises(Exception, match=message) as refused:
@@ -101,7 +101,7 @@ def test_a_block_under_a_key_happens_once(warehouse: Warehouse) -> None:
 
 def between(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> list[int]:
     """Have something happen after the first statement of a block; returns a list with the number of statements that ran."""
-    run, ran = atomic._run, [0]
+    run, ran = concurrency._run, [0]
 
     def late(*args: object) -> object:
         done = run(*args)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def between(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) ->
             meanwhile()
         return done
 
-    monkeypatch.setattr(atomic, "_run", late)
+    monkeypatch.setattr(concurrency, "_run", late)
     return ran
 
 

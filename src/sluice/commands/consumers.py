@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from ..coordinator.times import text_of as time_text
-from .parts import At, on_table, print_facts, print_grid, print_json
+from .parts import At, ListsByItself, on_table, print_facts, print_grid, print_json
 
 _COLUMNS: Final = {
     "name": "consumer",
@@ -23,18 +23,7 @@ _COLUMNS: Final = {
 }
 
 
-class _Consumers(click.Group):
-    """Treats a first argument that is not a command as the location whose consumers to list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments, with the implied command added."""
-        helps = args and args[0] in ctx.help_option_names
-        if args and args[0] not in self.commands and not helps:
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_Consumers)
+@click.group(cls=ListsByItself)
 def consumers() -> None:
     """List the named consumers of a table, or set or remove the position of one.
 

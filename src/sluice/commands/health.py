@@ -1,4 +1,4 @@
-"""`sluice health`: whether all is well, for people and, by the exit status, for scripts."""
+"""`sluice health` and `sluice doctor`: whether all is well with the coordinator and with a table; the exit status tells scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Final
 import click
 
 from ..coordinator.health import DEFAULT_BOUND_S, Health, health
-from .parts import coordinator_option, json_option, print_json
+from ..tables.manage.doctor import doctor
+from .parts import At, coordinator_option, json_option, on_table, print_json
 
 _PAUSE_S: Final = 0.5
 _WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
@@ -60,3 +61,22 @@ def _print(found: Health) -> None:
         click.echo(f"{check.name}: {_WORDS[check.ok]}: {check.told}")
     for server in found.servers:
         click.echo(f"server {server.host}: {server.state}")
+
+
+@click.command("doctor")
+@on_table
+def doctor_command(at: At, as_json: bool) -> None:
+    """Examine a table completely and say what is wrong and what to do: log, checkpoints, data files, the coordinator's nodes.
+
+    Reads the whole log, lists the whole table, changes nothing. Exit status 0: no error; 1: an error was found.
+    """
+    found = doctor(at.location, **at.reached)
+    if as_json:
+        print_json({"ok": found.ok, **asdict(found)})
+    else:
+        for each in found.findings:
+            click.echo(f"{each.severity}: {each.about}: {each.what}{f'. Remedy: {each.remedy}' if each.remedy else ''}")
+        where = "the log, the files and the coordinator's nodes" if found.coordinated else "the log and the files"
+        version = "no version can be read" if found.version is None else f"version {found.version} can be read"
+        click.echo(f"{found.location}: {'in order' if found.ok else 'NOT IN ORDER'}; {version}; examined {where}")
+    sys.exit(0 if found.ok else 1)

@@ -14,7 +14,7 @@ from ..coordinator.facade.administration import Broken, Place, TableTree, break_
 from ..coordinator.facade.values import SystemClock
 from ..coordinator.times import text_of as time_text
 from ..storage.stores.location import normalise
-from .parts import all_of, coordinator_option, json_option, print_grid, print_json
+from .parts import ListsByItself, all_of, coordinator_option, json_option, print_grid, print_json
 
 _COLUMNS: Final = {
     "lease": "lease",
@@ -30,18 +30,7 @@ _COLUMNS: Final = {
 _MS: Final = 1000
 
 
-class _Leases(click.Group):
-    """Treats a first argument that is not a command as the location whose leases to list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments, with the implied command added."""
-        helps = args and args[0] in ctx.help_option_names
-        if args and args[0] not in self.commands and not helps:
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_Leases)
+@click.group(cls=ListsByItself)
 def leases() -> None:
     """List who holds a table or a name and who waits, or break a lease.
 

@@ -11,21 +11,11 @@ import click
 from ..coordinator.times import text_of as time_text
 from ..tables.catalog.catalog import Catalog
 from ..tables.catalog.entries import DroppedTable, NamedTable
-from .parts import all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
+from .parts import ListsByItself, all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
 
 _TABLES: Final = {"name": "name", "kind": "kind", "location": "location"}
 _DROPPED: Final = {"name": "name", "dropped": "dropped", "by": "by", "state": "state", "id": "id", "location": "location"}
 _NAMESPACES: Final = {"name": "name", "comment": "comment", "location": "location"}
-
-
-class _Names(click.Group):
-    """Without a command, or if the first argument is not a command: list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments, with the implied command added."""
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
 
 
 _options = all_of(coordinator_option, storage_option, json_option)
@@ -47,7 +37,7 @@ def _tell_named(done: str, table: NamedTable, *, as_json: bool) -> None:
     _tell(asdict(table), f"{done}: {table.full_name} at {table.location}", as_json=as_json)
 
 
-@click.group(cls=_Names)
+@click.group(cls=ListsByItself, no_args_is_help=False)
 def tables() -> None:
     """List the tables that have names, name tables, rename and drop them, and bring dropped ones back.
 
@@ -173,7 +163,7 @@ def vacuum_dropped(
     _tell([asdict(each) for each in reports], "\n".join(lines) or "nothing to delete", as_json=as_json)
 
 
-@click.group(cls=_Names)
+@click.group(cls=ListsByItself, no_args_is_help=False)
 def namespaces() -> None:
     """List, create and drop namespaces of tables."""
 

@@ -32,6 +32,15 @@ def pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[
     return found
 
 
+class ListsByItself(click.Group):
+    """If the first argument is not a command: `list`, with these arguments; without arguments, too, unless they show the help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, with the implied command added."""
+        is_told = args[0] in self.commands or args[0] in ctx.help_option_names if args else self.no_args_is_help
+        return super().parse_args(ctx, args if is_told else ["list", *args])
+
+
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one decorator."""
 

@@ -22,7 +22,8 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 from rich.console import Console
@@ -31,18 +32,15 @@ from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 from .bookings import book
 from .engines import require_engines
-from .flights import AIRPORTS, PARTITION_BY, PROPERTIES, SCHEMA, STREAM, loader, read_flights, split, stream_flights
+from .flights import AIRPORTS, PARTITION_BY, PROPERTIES, SCHEMA, STREAM, WITHDRAWN, loader, read_flights, split, stream_flights
 from .inventory import take_inventory
 from .job import Assignment, Input
+from .jobs import CANCELLATIONS, CORRECTIONS
 from .processes import JobFailed, JobProcess, Report
-from .progress import Board, Progress
+from .progress import Board, Progress, history_grid
 from .proof import Evidence, prove
-from .report import history_grid
-from .withdrawal import withdraw
 from .workspace import DemoOptions, Workspace, workspace
 
-_CORRECTIONS = "corrections"
-_CANCELLATIONS = "cancellations"
 _LOADERS = tuple(loader(airport) for airport in AIRPORTS)
 _MONTHS_PER_APPEND = 2
 _CHECKPOINT_INTERVAL = "20"
@@ -126,16 +124,16 @@ def _assignments(options: DemoOptions, place: Workspace) -> list[tuple[str, Assi
         of_airport = [file for file in files if file.airport == airport]
         groups = [of_airport[n : n + _MONTHS_PER_APPEND] for n in range(0, len(of_airport), _MONTHS_PER_APPEND)]
         inputs = [Input([str(file.path) for file in group], sum(file.rows for file in group)) for group in groups]
-        jobs.append(("spark_load" if options.spark else "python_load", assignment(loader(airport), inputs)))
-    return [*jobs, *((name, assignment(name)) for name in (STREAM, _CORRECTIONS, _CANCELLATIONS))]
+        jobs.append(("spark_load" if options.spark else "jobs", assignment(loader(airport), inputs)))
+    return [*jobs, *(("jobs", assignment(name)) for name in (STREAM, CORRECTIONS, CANCELLATIONS))]
 
 
 def _task(name: str, options: DemoOptions) -> str:
     engine = "Spark" if options.spark else "Python, in place of Spark"
     return {
         STREAM: "appends a few flights at a time",
-        _CORRECTIONS: "re-reads and overwrites partitions",
-        _CANCELLATIONS: "deletes cancelled flights",
+        CORRECTIONS: "re-reads and overwrites partitions",
+        CANCELLATIONS: "deletes cancelled flights",
     }.get(name, f"loads an airport by {engine}")
 
 
@@ -182,10 +180,10 @@ def _hear(report: Report, board: Board, running: dict[str, JobProcess], awaited:
         return
     running[report.name].succeeded()
     awaited.discard(report.name)
-    if awaited == {_CORRECTIONS, _CANCELLATIONS}:
-        running[_CORRECTIONS].finish()
-    elif awaited == {_CANCELLATIONS}:
-        running[_CANCELLATIONS].finish()
+    if awaited == {CORRECTIONS, CANCELLATIONS}:
+        running[CORRECTIONS].finish()
+    elif awaited == {CANCELLATIONS}:
+        running[CANCELLATIONS].finish()
 
 
 @contextmanager
@@ -202,3 +200,23 @@ def _ended_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
+
+
+APPLICATION = "withdrawals"
+
+
+def withdraw(place: Workspace) -> list[Commit]:
+    """Begin both transactions on one version, let each delete its rows, and commit them concurrently."""
+    with ExitStack() as opened:
+        tables = [opened.enter_context(_open(place)) for _ in WITHDRAWN]
+        version = tables[0].version
+        begun = [table.begin(read_version=version) for table in tables]
+        for transaction, where in zip(begun, WITHDRAWN, strict=True):
+            transaction.delete(where)
+        with ThreadPoolExecutor(len(begun)) as pool:
+            commits = list(pool.map(lambda transaction: transaction.commit(), begun))
+    return [commit for commit in commits if commit is not None]
+
+
+def _open(place: Workspace) -> Table:
+    return Table.open(place.location, coordinator=place.coordinator, storage_options=place.storage_options, application=APPLICATION)

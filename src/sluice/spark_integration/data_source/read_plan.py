@@ -55,9 +55,9 @@ def columns_of(options: StreamReadOptions, metadata: Metadata) -> StructType:
     struct = parse_schema(metadata.schema_string)
     if not options.rules.changes:
         return struct
-    from ...tables.read.changes import changes_schema
+    from .changes import with_changes
 
-    return changes_schema(struct)
+    return with_changes(struct)
 
 
 def tracking_of(options: StreamReadOptions) -> SchemaTracking | None:

@@ -22,7 +22,7 @@ from ..schemas import requested
 from ..stream_options import StreamReadOptions
 from .read_plan import columns_of, shown_for, tracking_of
 from .reader import balanced
-from .stream_reader import ChangedPartition, RowsPartition
+from .stream_partitions import ChangedPartition, RowsPartition
 
 
 class StreamPlan:
@@ -105,13 +105,13 @@ class StreamPlan:
         """Tasks for versions, and for parts of them: as many as there are processors."""
         if not reads:
             return
-        from ...tables.read.changes import ChangesPart
+        from .changes import part_of
 
         parts = os.cpu_count() or 1
         for some in _split(reads, parts) if len(reads) >= parts else _divided(reads, -(-parts // len(reads))):
             versions = range(some[0].version, some[-1].version + 1)
-            shown, skipped, stop = self._stream.shown.metadata, some[0].part.start, some[-1].part.stop
-            yield ChangedPartition(ChangesPart(self._options.address, versions[0] - 1, versions[-1], shown, versions, skipped, stop))
+            part = part_of(self._options.address, versions, self._stream.shown.metadata, some[0].part.start, some[-1].part.stop)
+            yield ChangedPartition(part)
 
 
 def _split(reads: Sequence[StreamRead], count: int) -> Iterator[Sequence[StreamRead]]:

@@ -19,11 +19,10 @@ from ...storage.errors import Corrupt, MissingObject, SchemaMismatch, Unsupporte
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema
 from ..schemas import from_spark
+from .stream_partitions import ChangedPartition, RowsPartition
 
 if TYPE_CHECKING:
     from ...storage.actions import Metadata
-    from ...storage.pruning.predicate import Predicate
-    from ...tables.read.changes import ChangesPart
     from ..stream_options import StreamReadOptions
     from .stream_batches import StreamPlan
 
@@ -160,22 +159,3 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from scan.batches(partition.files.slice(number, 1), columns, partition.rows, chosen=True)
             except MissingObject as gone:
                 _log.warning("the stream passes over rows, since failOnDataLoss=false: %s", gone)
-
-
-class RowsPartition(InputPartition):
-    """The files of one task, and what is needed to read them."""
-
-    def __init__(self, files: pa.Table, rows: Predicate | None, metadata: Metadata, beside: pa.Table | None) -> None:
-        """`rows` is the condition on the rows to read, `beside` one row of the columns that all rows have beside the table's."""
-        super().__init__(None)
-        self.files, self.rows, self.beside = files, rows, beside
-        self.schema = metadata.schema_string
-        self.partition_columns = metadata.partition_columns
-
-
-class ChangedPartition(InputPartition):
-    """The versions, or the part of a version, of one task."""
-
-    def __init__(self, part: ChangesPart) -> None:
-        super().__init__(None)
-        self.part = part
