@@ -22,7 +22,7 @@ import pyarrow.json as pj
 
 from ..actions import AddFile
 from ..expressions.nodes import Column
-from ..schema.partitions import decode_column
+from ..schema.partitions import decode_column, decode_texts
 from ..schema.schema import PrimitiveType
 from .partition_maps import partition_texts
 
@@ -41,6 +41,8 @@ _BLOCK_BYTES: Final = 16 << 20
 _FEW: Final = 256
 """Up to this number, texts are parsed one by one faster than with Arrow's reader."""
 _DOUBLE_DIGITS: Final = 15
+_USUAL: Final = {pa.string().id: str, pa.int64().id: int, pa.float64().id: float}
+"""The JSON values that Arrow takes as they are, by the id of the Arrow type."""
 _MILLISECOND: Final = pa.scalar(1000, pa.duration("us"))
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 
@@ -102,9 +104,10 @@ class Files:
         def column(node: Column) -> pa.Array:
             if not is_known(node):
                 of_partition = node.path[0] == VALUES
-                some = [each for each in wanted if (each.path[0] == VALUES) is of_partition] if self.rows > _FEW else [node]
-                missing = [each for each in some if not is_known(each)]
-                known.update(self._partition_values(missing, partitions) if of_partition else self._statistics(missing, parsed))
+                some: Sequence[Column] = (node,)
+                if self.rows > _FEW:
+                    some = tuple(each for each in wanted if (each.path[0] == VALUES) is of_partition and not is_known(each))
+                known.update(self._partition_values(some, partitions) if of_partition else self._statistics(some, parsed))
             return known[node.path]
 
         return column
@@ -121,10 +124,11 @@ class Files:
     def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[_Path, pa.Array]:
         names = [each.path[1] for each in wanted]
         if isinstance(self._values, pa.ChunkedArray):
-            texts = partition_texts(self._values, names)
+            texts, decode = partition_texts(self._values, names), decode_column
         else:
-            texts = [pa.array([values.get(name) for values in self._values], pa.string()) for name in names]
-        return {each.path: decode_column(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
+            texts = [pa.array([values.get(name) or None for values in self._values], pa.string()) for name in names]
+            decode = decode_texts
+        return {each.path: decode(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
 
     def _statistics(self, wanted: Sequence[Column], parsed: dict[_Path, list[Any]]) -> dict[_Path, pa.Array]:
         """Bounds and counts from `add.stats`; `parsed` caches intermediate results."""
@@ -136,10 +140,10 @@ class Files:
                     _body(text) for text in (self._stats.to_pylist() if isinstance(self._stats, pa.ChunkedArray) else self._stats)
                 ]
             found = {path: _array(_leaves(parsed, path), kind) for path, kind in read.items()}
-        return {
-            each.path: _bound(found[each.path], each.path[0], each.type) if each.path[0] in (LOW, HIGH) else found[each.path]
-            for each in wanted
-        }
+        for each in wanted:
+            if each.path[0] in (LOW, HIGH):
+                found[each.path] = _bound(found[each.path], each.path[0], each.type)
+        return found
 
 
 class AddedFiles(tuple[AddFile, ...]):  # noqa: SLOT001 - it keeps its columns
@@ -217,8 +221,7 @@ def _leaves(inner: dict[_Path, list[Any]], path: _Path) -> list[Any]:
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """The values; null for those not of the type."""
-    usual = str if pa.types.is_string(kind) else int if pa.types.is_int64(kind) else float if pa.types.is_float64(kind) else None
-    if {usual, type(None)}.issuperset(map(type, values)):
+    if {_USUAL.get(kind.id), type(None)}.issuperset(map(type, values)):
         with suppress(OverflowError):  # for a number beyond 64 bits
             return pa.array(values, kind)
     return pa.array([_fitting(value, kind) for value in values], kind)

@@ -115,10 +115,16 @@ def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
     """The values of texts in the log, in the column's Arrow type. Raises Corrupt if one is not a value of the type."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
-    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    return decode_texts(pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts), dtype)
+
+
+def decode_texts(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
+    """`decode_column` for texts of which none is empty."""
     target = arrow_type(dtype)
     try:
         match kind(dtype):
+            case "string":
+                return texts
             case "void":
                 return pa.nulls(len(texts), target)
             case "timestamp":
