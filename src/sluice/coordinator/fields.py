@@ -13,9 +13,6 @@ import orjson
 
 from ..storage.errors import InvalidRequest
 
-__all__ = ["MalformedRecord", "decoded", "load", "typed"]
-
-
 _SHOWN_CHARACTERS_MAX: Final = 200
 
 

@@ -14,20 +14,6 @@ from ..version import ENGINE
 from .errors import UnknownFormat
 from .fields import MalformedRecord, decoded, load, typed
 
-__all__ = [
-    "BATCH_FORMAT",
-    "CATALOG_FORMAT",
-    "CONSUMER_FORMAT",
-    "HEAD_FORMAT",
-    "INTENT_FORMAT",
-    "NODE_PROTOCOL",
-    "PUBLISHED_FORMAT",
-    "RENDERING",
-    "Record",
-    "Release",
-    "require_number",
-]
-
 NODE_PROTOCOL: Final = 5
 """The node protocol: which nodes a table has, and who may write which of them when. Clients of another number do nothing."""
 HEAD_FORMAT: Final = 1

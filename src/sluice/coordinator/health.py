@@ -27,8 +27,6 @@ from .service.ensemble import Server, ask_servers, await_sync
 from .service.store import CoordinationStore, Create, Delete
 from .service.zookeeper.trust import Trust
 
-__all__ = ["DEFAULT_BOUND_S", "Check", "Health", "health"]
-
 DEFAULT_BOUND_S: Final = 10.0
 """The longest acceptable wait of a commit or a publication, in seconds."""
 

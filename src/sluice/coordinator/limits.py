@@ -8,8 +8,6 @@ from typing import Any, Final
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 
-__all__ = ["DEFAULT_TIMEOUT_S", "LONGEST_PUT_S", "LONGEST_SESSION_S", "STAGED_BYTES_MAX", "Limits"]
-
 DEFAULT_TIMEOUT_S: Final = 120.0
 """The default time of a commit, in seconds."""
 LONGEST_SESSION_S: Final = 60.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-__all__ = ["text_of"]
-
 
 def text_of(milliseconds: int) -> str:
     """Milliseconds since 1970 as "2013-01-01T00:00:00.000Z"; as a number if the year does not have four digits."""

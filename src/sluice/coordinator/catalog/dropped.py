@@ -26,8 +26,6 @@ from .meaning import Home, Meaning, applied_once, look_at, look_up, remove_remai
 from .names import TableName
 from .naming import Named, require_namespace, require_table
 
-__all__ = ["close_named", "dropped_as", "dropped_tables", "hand_to_removal", "reopen", "require_not_dropped", "strike_out"]
-
 _ATTEMPTS: Final = 20
 _MARK: Final = "dropped"
 """In the data of a closed table's node: the id of the drop that can be undone."""

@@ -25,8 +25,6 @@ from ..service.clock import Clock, SystemClock
 from ..service.store import ApplyRefused, CoordinationStore, Create, Delete, Node, NoNode, Op, ReplyLost, StoreError
 from .names import TableName
 
-__all__ = ["Found", "Home", "Meaning", "applied_once", "look_at", "look_up", "remove_remains", "spelled_in"]
-
 _SESSIONS_MAX: Final = 5
 _ATTEMPTS: Final = 20
 _FORGOTTEN_AFTER_MS: Final = 24 * 3600 * 1000

@@ -10,8 +10,6 @@ from ...storage.dataclass import dataclass
 from ..errors import InvalidName
 from ..nodes.catalog_records import DEFAULT, key_of, name_path
 
-__all__ = ["NAME_CHARACTERS_MAX", "TableName", "check_namespace"]
-
 NAME_CHARACTERS_MAX: Final = 128
 """The longest name of a table or a namespace, in characters."""
 

@@ -14,8 +14,6 @@ from ..service.store import CoordinationStore, Create, Delete, Node, Write
 from .meaning import Found, Home, Meaning, applied_once, look_at, remove_remains
 from .names import TableName, check_namespace
 
-__all__ = ["alter_namespace", "create_namespace", "drop_namespace", "names_in", "namespace", "namespaces", "root_of", "set_root"]
-
 _ATTEMPTS: Final = 20
 
 

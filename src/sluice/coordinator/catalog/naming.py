@@ -31,19 +31,6 @@ from .meaning import Found, Home, Meaning, applied_once, look_at, look_up, remov
 from .names import TableName
 from .namespaces import create_namespace
 
-__all__ = [
-    "Named",
-    "NewName",
-    "claim_name",
-    "make_named",
-    "register",
-    "rename",
-    "require_namespace",
-    "require_table",
-    "take_back",
-    "unname",
-]
-
 _ATTEMPTS: Final = 20
 
 Named: TypeAlias = "tuple[TableName, NameRecord]"

@@ -16,18 +16,6 @@ from ..formats import CATALOG_FORMAT, Record
 from ..service.store import CoordinationStore, Node
 from .layout import CATALOG_CHANGES, CATALOG_DROPPED, NAMESPACES
 
-__all__ = [
-    "DEFAULT",
-    "CatalogRecord",
-    "DroppedRecord",
-    "NameRecord",
-    "NamespaceRecord",
-    "ensure_catalog",
-    "key_of",
-    "name_path",
-    "namespace_path",
-]
-
 DEFAULT: Final = "default"
 """The namespace of names with one part; it always exists."""
 

@@ -21,8 +21,6 @@ from ..fields import MalformedRecord, decoded, load
 from ..service.store import ApplyRefused, Create, ReplyLost, Write
 from .context import TableContext
 
-__all__ = ["claim_checkpoint"]
-
 _ATTEMPT_MS: Final = 60_000
 
 

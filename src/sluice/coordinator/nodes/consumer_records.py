@@ -16,8 +16,6 @@ from ..formats import CONSUMER_FORMAT, Record
 from ..rules.intent import ClientName
 from .lease_places import Place
 
-__all__ = ["ConsumerRecord", "place_of_consumer"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord(Record):

@@ -22,8 +22,6 @@ from .layout import TableTree
 from .presence import Presence
 from .records import Head, Published, Rendering, incarnation_of, is_closed, require_protocol
 
-__all__ = ["TableContext", "TableState"]
-
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
 

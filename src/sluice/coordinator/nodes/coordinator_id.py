@@ -20,8 +20,6 @@ from ..service.embedded.lifecycle import default_directory
 from ..service.store import CoordinationStore, NodeExists, NoNode, ReplyLost
 from .layout import IDENTITY, TABLES
 
-__all__ = ["address_text", "identity_of", "reachable_from", "require_own", "stamp"]
-
 _ID_DIGITS: Final = 16
 
 

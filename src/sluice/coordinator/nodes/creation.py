@@ -16,18 +16,6 @@ from .layout import CLIENTS, GRAVES, OPEN, TABLES, TableTree
 from .lease_records import Place
 from .records import Head, Published, incarnation_of, is_closed, require_protocol
 
-__all__ = [
-    "begun_tree_removal",
-    "check_tree",
-    "make_tree",
-    "only_begun",
-    "remove_new_tree",
-    "reopen_tree",
-    "require_head",
-    "require_history",
-    "tree_ops",
-]
-
 _REMOVALS_MAX = 20
 
 

@@ -27,8 +27,6 @@ from ...storage.dataclass import dataclass
 from ..service.store import ANY_VERSION, Check
 from .layout import CLIENTS, OPEN
 
-__all__ = ["TERM_MAX", "Owner", "another_id", "id_in", "made_ms", "new_client", "new_id", "new_plan_id", "owner_of", "term_of"]
-
 _CLIENT_BITS: Final = 48
 _SECOND_BITS: Final = 40
 """Bits of the second in a plan's id: no client has an id this small."""

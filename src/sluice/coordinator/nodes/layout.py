@@ -43,25 +43,6 @@ from urllib.parse import quote
 
 from ...storage.dataclass import dataclass
 
-__all__ = [
-    "CATALOG",
-    "CATALOG_CHANGES",
-    "CATALOG_DROPPED",
-    "CLIENTS",
-    "DROPPED",
-    "GRAVES",
-    "IDENTITY",
-    "NAMESPACES",
-    "NODES_OF_TABLES",
-    "OPEN",
-    "RECOVERING",
-    "TABLES",
-    "SlotName",
-    "TableTree",
-    "VerdictName",
-    "newest_first",
-]
-
 TABLES = "/tables"
 CLIENTS = "/clients"
 GRAVES = "/graves"

@@ -11,8 +11,6 @@ from urllib.parse import quote, unquote
 from ...storage.dataclass import dataclass
 from .layout import TABLES, TableTree
 
-__all__ = ["NAMES", "LeaseName", "Place"]
-
 NAMES: Final = "/names"
 
 _PREFIX: Final = "l-"

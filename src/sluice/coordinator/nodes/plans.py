@@ -21,8 +21,6 @@ from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN
 
-__all__ = ["OpenPlan", "close_owner", "close_plan", "open_plan", "open_plans"]
-
 _log = logging.getLogger(__name__)
 
 

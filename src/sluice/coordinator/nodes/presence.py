@@ -34,8 +34,6 @@ from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create
 from .identity import TERM_MAX, Owner, another_id, new_client, new_id, owner_of, term_of
 from .layout import CLIENTS, GRAVES
 
-__all__ = ["GRAVES_KEPT_MS", "Client", "Presence", "TransactionId", "bury", "clear_graves", "list_clients", "oldest_term", "presence_of"]
-
 _TERM_S: Final = 600.0
 _SESSIONS_MAX: Final = 5
 _UNSIGNED: Final = 2**64 - 1

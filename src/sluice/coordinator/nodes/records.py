@@ -22,25 +22,6 @@ from ..rules.intent import Intent
 from ..rules.refusal import Refusal
 from ..service.store import Node
 
-__all__ = [
-    "NO_SLOT",
-    "BatchRecord",
-    "Head",
-    "Published",
-    "Rebased",
-    "Rendering",
-    "Verdict",
-    "VersionPlan",
-    "digest",
-    "incarnation_of",
-    "is_batch",
-    "is_closed",
-    "read_intent",
-    "require_protocol",
-    "root_field",
-]
-
-
 NO_SLOT: Final = -1
 """The slot of a transaction that has none."""
 

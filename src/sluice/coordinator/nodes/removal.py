@@ -47,8 +47,6 @@ from .context import TableContext
 from .layout import DROPPED, TableTree
 from .records import Head
 
-__all__ = ["Deletion", "Tombstone", "bury_tree", "deletion", "name_removal", "read_tombstone", "remove_closed_tree", "require_no_deleter"]
-
 _ATTEMPTS: Final = 20
 _REMOVALS_AT_ONCE: Final = 100
 _LETTING_GO_MAX: Final = 5

@@ -33,24 +33,6 @@ from .read_scope import ReadScope
 from .refusal import Refusal
 from .winner import Window, Winner
 
-__all__ = [
-    "APPENDED",
-    "APPLICATION",
-    "BY_STATISTICS",
-    "CHANGING_OPERATIONS",
-    "RULES",
-    "Encounter",
-    "Finding",
-    "Rule",
-    "check",
-    "effective_level",
-    "questions",
-    "refusal",
-    "replaces",
-    "shared_in_words",
-    "version_taken",
-]
-
 # A feature of which no property is set is not in use.
 _NAMED_MAX: Final = 3
 """The most files, partitions or domains that a finding names."""

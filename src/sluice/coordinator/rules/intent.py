@@ -20,8 +20,6 @@ from ..formats import INTENT_FORMAT, Record
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
 
-__all__ = ["OWN_PARTITIONS", "TABLES_MAX", "ClientName", "Footprint", "Intent", "Joint", "JointTable"]
-
 OWN_PARTITIONS: Final = "*"
 """The scope of a dynamic overwrite: all partitions in which it adds files."""
 

@@ -35,8 +35,6 @@ from .operation_kinds import Kind
 from .policies import partition_key
 from .refusal import Refusal
 
-__all__ = ["INTENT_BYTES_MAX", "brief", "require_readable", "require_sound"]
-
 INTENT_BYTES_MAX: Final = 512 * 1024
 """The maximum size of an intent's node; its owner stages larger actions."""
 

@@ -7,16 +7,6 @@ from enum import Enum
 
 from ...storage.errors import InvalidRequest
 
-__all__ = [
-    "ISOLATION_PROPERTY",
-    "POLICY_PROPERTY",
-    "ConflictPolicy",
-    "IsolationLevel",
-    "stricter",
-    "table_isolation",
-    "table_policy",
-]
-
 ISOLATION_PROPERTY = "delta.isolationLevel"
 POLICY_PROPERTY = "sluice.conflictPolicy"
 

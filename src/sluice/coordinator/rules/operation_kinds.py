@@ -8,8 +8,6 @@ from typing import Final
 
 from ...storage.actions import AddFile, RemoveFile
 
-__all__ = ["Kind", "class_of"]
-
 # Operations in Delta's commitInfo that say more than the actions do; for others the actions decide.
 _REPLACING: Final = ("TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
 _CHANGING: Final = ("DELETE", "UPDATE", "MERGE")

@@ -20,19 +20,6 @@ from .isolation import ConflictPolicy
 from .operation_kinds import Kind
 from .winner import Winner
 
-__all__ = [
-    "MATRICES",
-    "OK",
-    "REFUSED",
-    "REPLACES",
-    "common_partition",
-    "conflicting_class",
-    "outcome",
-    "partition_key",
-    "refuses",
-    "word_of",
-]
-
 OK: Final = "ok"
 """Both commit."""
 REPLACES: Final = "later replaces"

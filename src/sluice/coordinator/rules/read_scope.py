@@ -19,8 +19,6 @@ from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import StructField, StructType, parse_schema, to_arrow
 from .refusal import UNJUDGEABLE
 
-__all__ = ["ReadScope", "condition", "schema_of"]
-
 _SCOPES_BYTES_MAX: Final = 32 * 1024 * 1024
 
 

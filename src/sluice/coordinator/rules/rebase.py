@@ -29,8 +29,6 @@ from .read_scope import ReadScope
 from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
 from .winner import Member, Window, Winner, windows
 
-__all__ = ["Attempt", "meet", "meet_all"]
-
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
 _NOTES_MAX: Final = 50
 _BEFORE_ROWS: Final = questions(RULES[:-1])

@@ -11,8 +11,6 @@ from ...storage.errors import Corrupt, InvalidRequest
 from .. import errors as committing
 from ..errors import NotCommitted, Refused
 
-__all__ = ["UNJUDGEABLE", "Refusal", "forgotten", "refusal_error", "withdrawal"]
-
 UNJUDGEABLE: Final = (
     Corrupt,
     InvalidRequest,

@@ -14,8 +14,6 @@ from typing import Final
 
 from ...storage.actions import RemoveFile, decode, encode
 
-__all__ = ["Removals", "RemovedFiles"]
-
 _LISTED_MAX: Final = 4096
 """Up to this number they are kept as objects; also the size of a block."""
 _PLACE_BITS: Final = 28

@@ -26,8 +26,6 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, MissingObject
 from .winner import Winner
 
-__all__ = ["Merge", "VectorLookup", "lost_rows", "merge", "replace_all", "rows_moved", "united"]
-
 VectorLookup: TypeAlias = Callable[[DeletionVector], Rows]
 """The rows in a deletion vector: immutable content, so a decision that looks them up stays a pure function."""
 

@@ -20,8 +20,6 @@ from .intent import Intent
 from .operation_kinds import Kind, class_of
 from .removed_files import Removals, RemovedFiles
 
-__all__ = ["Member", "Window", "Winner", "transactions_of", "windows", "winner_of"]
-
 _WINNERS_MAX: Final = 256
 """The most winners whose files are looked at together: work that is wasted if the first of them stops the transaction."""
 

@@ -34,8 +34,6 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, UnknownScheme
 from .store import check_path
 
-__all__ = ["Address"]
-
 _TIMES = {"retry_s": 120.0, "session_timeout_s": 10.0, "connect_timeout_s": 15.0}
 _TLS = {"ca", "cert", "key", "verify_hostname"}
 _TRUST = {"tls", "auth", "credentials", *_TLS}

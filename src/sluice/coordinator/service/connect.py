@@ -25,8 +25,6 @@ from .store import CoordinationStore
 from .zookeeper.session import ZooKeeperStore
 from .zookeeper.trust import Trust
 
-__all__ = ["close_all", "connect", "release", "start_embedded", "visiting"]
-
 _log = logging.getLogger(__name__)
 
 _Store: TypeAlias = "ZooKeeperStore | MemorySession"

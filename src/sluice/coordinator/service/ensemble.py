@@ -16,8 +16,6 @@ from typing import Final
 from ...storage.dataclass import dataclass
 from .zookeeper.trust import Line, Tls
 
-__all__ = ["Server", "ask_servers", "await_sync"]
-
 _ANSWER_MAX: Final = 1 << 16
 _PAUSE_S: Final = 0.1
 

@@ -42,8 +42,6 @@ from ..errors import CoordinatorUnavailable, SessionLost
 from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, Op, ReplyLost, Write, check_ops, check_path
 from .tree import Change, Tree
 
-__all__ = ["Call", "Fault", "Hook", "MemoryCoordination", "MemorySession", "Watch"]
-
 
 class Fault(Enum):
     """What happens to one call; the module documents the fault model."""

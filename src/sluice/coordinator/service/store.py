@@ -20,32 +20,6 @@ from typing import Protocol, TypeAlias
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError
 
-__all__ = [
-    "ANY_VERSION",
-    "MAX_REQUEST_BYTES",
-    "ApplyRefused",
-    "BadVersion",
-    "Check",
-    "CoordinationStore",
-    "Create",
-    "Delete",
-    "NoNode",
-    "Node",
-    "NodeExists",
-    "NotEmpty",
-    "Op",
-    "ParentIsEphemeral",
-    "ReplyLost",
-    "StoreError",
-    "Write",
-    "check_ops",
-    "check_path",
-    "make_node",
-    "parent_of",
-    "put",
-    "request_bytes",
-]
-
 ANY_VERSION = -1
 
 MAX_REQUEST_BYTES = 1_000_000

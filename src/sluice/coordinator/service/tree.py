@@ -38,8 +38,6 @@ from .store import (
     parent_of,
 )
 
-__all__ = ["Change", "Tree"]
-
 HISTORY = 10_000
 """How many changes are remembered for looking back."""
 

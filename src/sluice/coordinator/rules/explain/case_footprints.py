@@ -25,8 +25,6 @@ from ..read_scope import ReadScope
 from ..winner import Winner, winner_of
 from .cases import Case
 
-__all__ = ["BACKFILLS", "CaseTable", "footprint_of_case", "named_operation", "winner_of_case"]
-
 BACKFILLS: Final = ("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL")
 """Delta Lake's operations that only number rows: the files they add were in the table before."""
 

@@ -18,8 +18,6 @@ from ....storage.schema.schema import DataType, PrimitiveType, StructField, Stru
 from ....storage.schema.sqltypes import parse_sql_type
 from ..isolation import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
 
-__all__ = ["FIELDS", "READ_OPS", "Case", "Read", "read_case"]
-
 READ_OPS: Final[Mapping[str, str | None]] = {
     "metadata": None,
     "filterFiles": "predicates",

@@ -29,8 +29,6 @@ from ..winner import Winner, winner_of
 from .case_footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
 from .cases import Case
 
-__all__ = ["Explanation", "explain", "with_lineage"]
-
 # The assumed number of rows of a file that does not say it.
 _ROWS: Final = 1 << 20
 # Delta Lake 4 implements these; its verdict about a table that needs anything else is that the client is too old.

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ....storage.errors import InvalidRequest
 
-__all__ = ["MINIMUM_VERSION", "find_jars", "find_java", "parse_version"]
-
 MINIMUM_VERSION = 17
 """Required by PySpark; ZooKeeper needs less."""
 

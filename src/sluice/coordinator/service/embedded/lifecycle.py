@@ -45,8 +45,6 @@ from ...errors import CoordinatorUnavailable
 from .servers import choose_ports, mark_of, ports_are_free, prepare
 from .supervisor import FORMAT
 
-__all__ = ["JOIN_LIMIT_S", "Membership", "default_directory", "join"]
-
 JOIN_LIMIT_S = 60.0
 """How long `join` waits for the servers, in seconds."""
 

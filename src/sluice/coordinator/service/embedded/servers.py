@@ -15,8 +15,6 @@ from typing import Final
 from .java import find_jars, find_java
 from .supervisor import FORMAT
 
-__all__ = ["LINGER_S", "choose_ports", "mark_of", "ports_are_free", "prepare"]
-
 _POLL_S = 0.03
 
 PORTS_PER_SERVER = 3

@@ -29,8 +29,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMAT", "main"]
-
 FORMAT = 1
 """The format of state.json, last.json and plan.json, which programs of other releases read, too.
 

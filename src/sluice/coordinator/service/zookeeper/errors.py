@@ -9,8 +9,6 @@ from ...errors import CoordinatorUnavailable, SessionLost
 from ..store import BadVersion, NodeExists, NoNode, NotEmpty, ParentIsEphemeral, ReplyLost
 from .trust import Line
 
-__all__ = ["MEANING", "WHERE", "is_refusal", "no_answer", "translate", "unavailable"]
-
 MEANING: Final[dict[str, type[SluiceError]]] = {
     # Answers.
     "NoNodeError": NoNode,

@@ -11,8 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["watch_for_loss"]
-
 _PAUSE_S = 1.0
 _PAUSE_S_MAX = 10.0
 

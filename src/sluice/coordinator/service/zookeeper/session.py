@@ -42,8 +42,6 @@ from .loss import watch_for_loss
 from .trust import Discreet, Line, Trust, ready
 from .wire import Bell, Watch, Watches, below, call_at_once, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
 
-__all__ = ["ZooKeeperStore"]
-
 CONNECT_TIMEOUT_S = 15.0
 """How long `connect` tries before it gives up, in seconds."""
 

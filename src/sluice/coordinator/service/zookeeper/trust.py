@@ -24,8 +24,6 @@ from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 from ..address import Address
 
-__all__ = ["PASSWORD_VARIABLE", "USER_VARIABLE", "Discreet", "Line", "Secret", "Tls", "Trust", "ready"]
-
 USER_VARIABLE: Final = "SLUICE_ZOOKEEPER_USER"
 PASSWORD_VARIABLE: Final = "SLUICE_ZOOKEEPER_PASSWORD"  # noqa: S105
 KEY_PASSWORD_VARIABLE: Final = "SLUICE_ZOOKEEPER_KEY_PASSWORD"  # noqa: S105

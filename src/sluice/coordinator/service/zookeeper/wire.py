@@ -16,22 +16,6 @@ from typing import Any
 from ....storage.dataclass import dataclass
 from ..store import Check, Create, Delete, Node, Op, Write
 
-__all__ = [
-    "Bell",
-    "Watch",
-    "Watches",
-    "below",
-    "call_at_once",
-    "fill",
-    "log",
-    "node_of",
-    "pipelined",
-    "polled",
-    "result_of",
-    "stop",
-    "warn_if_open",
-]
-
 log = logging.getLogger("sluice.zookeeper")
 log.addHandler(logging.NullHandler())  # quiet unless the program configures logging
 
