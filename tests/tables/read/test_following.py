@@ -385,6 +385,16 @@ def test_files_that_were_cleaned_up(kept_in_memory: Place) -> None:
     assert list(table.follow(latest.version, timeout_s=0)) == []
 
 
+def test_a_dropped_table_has_no_history_that_is_gone(kept_in_memory: Place) -> None:
+    table = kept_in_memory.create(partition_by=[])
+    table.append(flights(("JFK", 1, 1)))
+    batch = next(table.follow(0, timeout_s=0))
+    assert batch.to_arrow().num_rows == 1
+    kept_in_memory.open().drop()
+    with pytest.raises(sluice.TableDropped):
+        batch.to_arrow()
+
+
 def test_commits_that_were_cleaned_up(kept_in_memory: Place) -> None:
     short = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"}
     table = kept_in_memory.create(partition_by=[], properties=short)

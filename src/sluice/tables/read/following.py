@@ -157,7 +157,9 @@ class ChangeBatch:
 
 
 def history_gone(access: Access, after: int, why: str) -> HistoryGone:
-    """The error for changes after a version that cannot be read any more."""
+    """The error for changes after a version that cannot be read any more. Raises TableDropped if the whole table is gone."""
+    if not access.reads_only:
+        access.ours.head()
     location = access.address.location
     return HistoryGone(
         f"the changes of {location} after version {after} are not all there any more: {why}. Read the table as it is (table.snapshot()), "
