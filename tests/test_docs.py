@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from tests.fixtures.spark_jvm import SparkJvm
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+CONSOLE = Path(__file__).with_name("page_console.py")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)
 
@@ -41,26 +44,36 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-_STOP = "from pyspark import SparkContext; living = SparkContext._active_spark_context; living and living.stop()"
+def installs(page: Path) -> list[str]:
+    """What a page tells its reader to install, as requirements; a page that says nothing continues the first one."""
+    shell = "\n".join(block.code for block in blocks(page.read_text()) if block.info == "sh")
+    words = [word for line in re.findall(r"\bpip install (.*)", shell) for word in shlex.split(line, comments=True)]
+    if not words:
+        return installs(DOCS / "getting-started.md")
+    return [re.sub(r"^\.(?=$|\[)", "sluice-delta", word) for word in words if not word.startswith("-")]
 
 
-def run(page: str, code: list[Block], folder: Path, jvm: SparkJvm | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a page's blocks one after the other in one fresh interpreter, as a reader would who types them in.
+def run(
+    page: str, code: list[Block], folder: Path, requirements: list[str], jvm: SparkJvm | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Paste a page's blocks one after the other into one interactive session, as a reader would who has installed `requirements`.
 
-    A process per page: the coordinator a page starts ends with it, and nothing it configures reaches another test. Each
-    block is compiled with the page's name and lines, so that a traceback points into the page. `jvm` says where pages with
-    Spark make their contexts.
+    A process per page: the coordinator a page starts ends with it, and nothing it configures reaches another test. `jvm` says where pages
+    with Spark make their contexts.
     """
-    script = ["import builtins", "space = {'__name__': '__main__'}", "try:"]
-    script += [f"    exec(compile({chr(10) * (block.line - 1) + block.code!r}, {page!r}, 'exec'), space)" for block in code]
-    script += ["finally:", f"    {'pass' if jvm is None else _STOP}"]
-    (folder / "page.py").write_text("\n".join(script))
     home = folder / "home"
     environment = {**os.environ, "SLUICE_HOME": str(home), **({} if jvm is None else jvm.environment(home))}
     work = folder / "work"
     work.mkdir()
+    pasted = json.dumps([[block.code, block.line] for block in code])
     return subprocess.run(
-        [sys.executable, str(folder / "page.py")], cwd=work, env=environment, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(CONSOLE), page, pasted, *requirements],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
@@ -75,14 +88,14 @@ def uses_spark(page: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if python_of(page) and not uses_spark(page)], ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    result = run(name(page), python_of(page), tmp_path)
+    result = run(name(page), python_of(page), tmp_path, installs(page))
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if uses_spark(page)], ids=name)
 def test_python_blocks_run_on_spark(page: Path, tmp_path: Path, spark_jvm: SparkJvm) -> None:
-    result = run(name(page), python_of(page), tmp_path, spark_jvm)
+    result = run(name(page), python_of(page), tmp_path, installs(page), spark_jvm)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
 
 
@@ -173,8 +186,35 @@ def test_blocks_are_found_with_their_lines() -> None:
     assert list(blocks(text)) == [Block("python", "a = 1\n", 4), Block("python", "b = a + 1\n", 10), Block("sh", "make test\n", 14)]
 
 
+def page_of(*texts: str) -> list[Block]:
+    return [Block("python", text, line) for line, text in zip((4, 10), texts, strict=False)]
+
+
 def test_blocks_of_a_page_share_their_names_and_failures_point_into_the_page(tmp_path: Path) -> None:
-    result = run("docs/page.md", [Block("python", "a = 1\n", 4), Block("python", "b = a + 1\nassert b == 3, b\n", 10)], tmp_path)
+    result = run("docs/page.md", page_of("a = 1\n", "b = a + 1\nassert b == 3, b\n"), tmp_path, ["sluice-delta"])
     assert result.returncode == 1
     assert 'File "docs/page.md", line 11' in result.stderr
     assert "AssertionError: 2" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("if True:\n    a = 1\nb = 2\n", "pasted into a session, line 6 of docs/page.md"),
+        ("def f():\n    a = 1\n\n    return a\n", "pasted into a session, line 7 of docs/page.md"),
+        ("a = (1,\n", "the statement that begins on line 4 of docs/page.md is not complete"),
+        ("import pyspark\n", "No module named 'pyspark'"),
+    ],
+)
+def test_a_block_that_a_session_does_not_take_fails(text: str, error: str, tmp_path: Path) -> None:
+    result = run("docs/page.md", page_of(text), tmp_path, ["sluice-delta"])
+    assert result.returncode == 1
+    assert error in result.stderr
+
+
+def test_pages_say_what_to_install(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\npip install '.[sql]' polars  # both\npip install .\n```\n")
+    assert installs(page) == ["sluice-delta[sql]", "polars", "sluice-delta"]
+    page.write_text("nothing\n")
+    assert installs(page) == installs(DOCS / "getting-started.md")

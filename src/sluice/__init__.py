@@ -249,7 +249,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if module not in _ON_SPARK or (error.name or "").partition(".")[0] != "pyspark":
             raise
-        raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
+        from .installation import install_command
+
+        raise ImportError(f"sluice.{name} needs PySpark, which is not installed: {install_command('spark')}") from error
     globals()[name] = value
     return value
 

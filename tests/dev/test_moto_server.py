@@ -167,5 +167,5 @@ def test_it_ends_with_its_parent() -> None:
 
 def test_without_moto_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moto_server, "find_spec", {}.get)
-    with pytest.raises(InvalidRequest, match=r"pip install 'sluice-delta\[dev\]'"):
+    with pytest.raises(InvalidRequest, match=r"pip install '.*\[dev\]'"):
         S3DevServer().start()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..installation import install_command
 from ..storage.errors import InvalidRequest
 from ..storage.stores.s3_options import S3Options
 
@@ -54,6 +55,4 @@ def require_engines() -> None:
         try:
             import_module(name)
         except ImportError as error:
-            raise InvalidRequest(
-                f"the demo proves its result with {name}, which is not installed: pip install 'sluice-delta[demo]'"
-            ) from error
+            raise InvalidRequest(f"the demo proves its result with {name}, which is not installed: {install_command('demo')}") from error

@@ -29,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, get_args
 
+from ..installation import install_command
 from ..storage.errors import InvalidRequest, StorageUnavailable
 from .http_server import Application, HttpServer, Reply
 
@@ -143,7 +144,7 @@ class S3DevServer:
 
 def _require_moto() -> None:
     if find_spec("moto") is None:
-        raise InvalidRequest("the S3 development server needs moto, which is not installed: pip install 'sluice-delta[dev]'")
+        raise InvalidRequest(f"the S3 development server needs moto, which is not installed: {install_command('dev')}")
 
 
 def moto_application(conditional_put: ConditionalPut = "honoured") -> Application:

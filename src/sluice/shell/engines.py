@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ..installation import install_command
 from ..sql_on_duckdb.engine import NEEDS_SPARK
 from ..sql_on_duckdb.running import run
 from ..sql_plain.concurrency.locking import Locks
@@ -103,7 +104,7 @@ class Engines:
 
     def _on_spark(self, text: str) -> pa.Table:
         if importlib.util.find_spec("pyspark") is None:
-            raise InvalidRequest("Spark is not installed: pip install 'sluice-delta[spark]'")
+            raise InvalidRequest(f"Spark is not installed: {install_command('spark')}")
         from ..sql_on_spark.running import sql
 
         if self._session is None:

@@ -13,6 +13,7 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError, UnsupportedError
 
+from ..installation import install_command
 from ..sql_plain.request import Request
 from ..statements.cursor import Name, Span
 from ..statements.tokens import tokens_of
@@ -87,7 +88,7 @@ def run(
     try:
         import duckdb
     except ModuleNotFoundError as missing:
-        raise needs_spark(asked, at, "queries without it need DuckDB: pip install 'sluice-delta[sql]'") from missing
+        raise needs_spark(asked, at, f"queries without it need DuckDB: {install_command('sql')}") from missing
     try:
         text = as_in_spark(tree).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:

@@ -135,7 +135,7 @@ def test_spark_home_brings_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_pyspark_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pyspark(monkeypatch)
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    with pytest.raises(InvalidRequest, match=r"needs PySpark's jars or a path to ZooKeeper's.*pip install 'pyspark"):
+    with pytest.raises(InvalidRequest, match=r"needs PySpark's jars or a path to ZooKeeper's.*pip install '.*\[spark\]'"):
         find_jars()
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ....installation import install_command
 from ....storage.errors import InvalidRequest
 
 MINIMUM_VERSION = 17
@@ -76,7 +77,7 @@ def find_jars(given: str | None = None) -> list[Path]:
     folder = Path(given).expanduser() if given else _pyspark_jars()
     if folder is None:
         raise InvalidRequest(
-            "the embedded ZooKeeper needs PySpark's jars or a path to ZooKeeper's: pip install 'pyspark>=4.1', set "
+            f"the embedded ZooKeeper needs PySpark's jars or a path to ZooKeeper's: {install_command('spark')}, set "
             "SLUICE_ZOOKEEPER_JARS to the folder of a ZooKeeper distribution, or name a running ZooKeeper with "
             "coordinator='zk://host:2181'"
         )

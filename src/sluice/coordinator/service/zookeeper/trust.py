@@ -20,6 +20,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from ....installation import install_command
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 from ..address import Address
@@ -116,7 +117,7 @@ class Trust:
             return Trust(tls=tls)
         scheme = address.auth or "digest"
         if scheme == "sasl" and importlib.util.find_spec("puresasl") is None:
-            raise InvalidRequest("auth=sasl needs the package pure-sasl: pip install 'sluice-delta[sasl]'", option="auth")
+            raise InvalidRequest(f"auth=sasl needs the package pure-sasl: {install_command('sasl')}", option="auth")
         return Trust(scheme, user, password, tls)
 
     @property
