@@ -51,7 +51,7 @@ PHASES = {
 }
 SQL = {".demo", "..shell", "..sql_on_spark", ".sql_on_spark", "..spark_session", ".delta", ".spark_integration"}
 HEAVY = {*SQL, "importlib", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
-"""What loads the metadata of distributions, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: imported late, for processes start faster so."""
+"""What loads metadata of packages, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late, for a fast start."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
 """Put together from halves: this file is searched too."""
