@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -134,6 +135,21 @@ def anchors(text: str) -> set[str]:
     """The names that a page's headings have on GitHub and on the site."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("text", sorted(DOCS.glob("diagrams/*.mmd")), ids=name)
+def test_diagrams_are_drawn_from_their_texts(text: Path) -> None:
+    """`scripts/draw-diagrams` was run after the last change of the text."""
+    assert hashlib.sha256(text.read_bytes()).hexdigest() in text.with_suffix(".svg").read_text().splitlines()[-1]
+
+
+def test_the_site_loads_nothing_from_a_network() -> None:
+    """The theme would fetch a script for Mermaid blocks, and one for the search of a site that is opened from the disk."""
+    assert [name(page) for page in PAGES if any(block.info == "mermaid" for block in blocks(page.read_text()))] == []
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(r"polyfills:\n +- javascripts/iframe-worker\.js", site)
+    assert re.search(r"^  font: false", site, re.MULTILINE)
+    assert "https://" not in (DOCS / "javascripts/iframe-worker.js").read_text()
 
 
 def test_the_site_has_every_page() -> None:
