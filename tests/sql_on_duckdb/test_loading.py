@@ -124,7 +124,7 @@ def test_a_copy_that_fails_loads_nothing(warehouse: Warehouse, folder: Path) -> 
         (f"FROM '{folder}/none' FILEFORMAT = JSON", "column 24: there is no such file"),
         (f"FROM '{folder}' FILEFORMAT = AVRO", "COPY INTO reads PARQUET, CSV, JSON"),
         (f"FROM '{folder}' FILEFORMAT = JSON FILES = ('x')", "x is not there"),
-        (f"FROM '{folder}' FILEFORMAT = JSON FILES = ('d.json') PATTERN = '*'", "FILES and PATTERN were given"),
+        (f"FROM '{folder}' FILEFORMAT = JSON FILES = ('d.json') PATTERN = '*'", "PATTERN contradicts 'FILES'"),
         (f"FROM '{folder}' FILEFORMAT = JSON FORMAT_OPTIONS ('multiLine' = 'true')", "no option 'multiline' here"),
         (f"FROM '{folder}' FILEFORMAT = CSV COPY_OPTIONS ('forse' = 'true')", "no option 'forse' here; it has force, mergeschema"),
         ("FROM (SELECT 1) FILEFORMAT = CSV", "expected FROM"),

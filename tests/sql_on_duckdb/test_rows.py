@@ -104,7 +104,7 @@ def test_changes_that_need_spark_say_so(orders: Warehouse, text: str, message: s
     ("text", "message"),
     [
         ("UPDATE sales.orders SET amont = 1", r"line 1, column 25: column 'amont' is not in the table; did you mean amount\?"),
-        ("UPDATE sales.orders SET amount = 1, amount = 2", "assigned twice"),
+        ("UPDATE sales.orders SET amount = 1, amount = 2", "a value for column amount is given twice, first at line 1, column 25"),
         ("DELETE FROM sales.orders WHERE amunt < 1", "line 1, column 32: .*'amunt' is unknown"),
         ("UPDATE sales.orders SET amount 1", "line 1, column 32: expected ="),
         ("UPDATE sales.orders SET amount = greatest(id, ) WHERE id = 1", "column 45: this comma separates nothing"),
@@ -120,3 +120,29 @@ def test_wrong_changes_show_the_place(orders: Warehouse, text: str, message: str
         orders.sql(text)
     assert not isinstance(refused.value, sluice.UnsupportedFeature)
     assert orders.catalog.open("sales.orders").version == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("INSERT OVERWRITE sales.p PARTITION (s = 'a', s = 'b') VALUES (9)", "column 46: partition column s .* first at line 1, column 37"),
+        ("TRUNCATE TABLE sales.p PARTITION (s = 'a', S = 'c')", "partition column S is given twice, first at line 1, column 35"),
+        ("TRUNCATE TABLE sales.p PARTITION (s)", "partition column s has no value"),
+        ("INSERT INTO sales.p PARTITION (s = 'x') (id, s) VALUES (5, 'y')", "which PARTITION gives 'x' at line 1, column 36"),
+        (
+            "INSERT INTO sales.p PARTITION (s = 'x') BY NAME SELECT 5 AS id, 'y' AS S",
+            "a column S, which PARTITION gives a value at line 1, col",
+        ),
+        ("INSERT INTO sales.p BY NAME SELECT 5 AS id, 6 AS ID, 'y' AS s", "two columns of this query are called ID"),
+        ("SELECT * FROM sales.p VERSION AS OF 1 TIMESTAMP AS OF '2020-01-01'", "the table at line 1, column 15 has a version"),
+        ("SELECT * FROM sales.p@v1 VERSION AS OF 0", "column 26: the table at line 1, column 15 has a version"),
+    ],
+)
+def test_nothing_is_written_where_a_statement_contradicts_itself(warehouse: Warehouse, text: str, message: str) -> None:
+    warehouse.sql(
+        "CREATE TABLE sales.p (id INT, s STRING) USING sluice PARTITIONED BY (s)", "INSERT INTO sales.p VALUES (1, 'a'), (2, 'b'), (3, 'c')"
+    )
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        warehouse.rows(text)
+    assert warehouse.rows("SELECT * FROM sales.p") == [(1, "a"), (2, "b"), (3, "c")]
+    assert warehouse.catalog.open("sales.p").version == 1

@@ -191,3 +191,47 @@ def test_what_the_coordinator_knows_is_shown(warehouse: Warehouse) -> None:
         warehouse.rows("SHOW LOCKS IN sales.none")
     with pytest.raises(sluice.UnsupportedFeature, match="a lock belongs to a session"):
         warehouse.sql("LOCK TABLE sales.t")
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ("(a INT, CONSTRAINT c CHECK (a > 0), CONSTRAINT C CHECK (a < 9)) USING sluice", "column 58: .* constraint C .* line 1, column 30"),
+        (
+            "(a INT CONSTRAINT c CHECK (a > 0), CONSTRAINT c CHECK (a < 9)) USING sluice",
+            "there is a constraint c already, by the one at line",
+        ),
+        ("(a INT CHECK (a > 0), CONSTRAINT a_1 CHECK (a < 9)) USING sluice", "there is a constraint a_1 already"),
+        ("(a INT, CONSTRAINT c CHECK (a > 0)) USING sluice TBLPROPERTIES ('delta.constraints.c' = 'a < 9')", "c already, by TBLPROPERTIES"),
+        ("(a INT PRIMARY KEY) USING sluice TBLPROPERTIES ('sluice.primaryKey' = 'a')", "are the same; give one of them"),
+    ],
+)
+def test_a_table_keeps_each_of_its_constraints(warehouse: Warehouse, definition: str, message: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        warehouse.sql(f"CREATE TABLE sales.c {definition}")
+    assert not warehouse.catalog.exists("sales.c")
+
+
+def test_a_columns_constraint_keeps_its_name(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.c (a INT CONSTRAINT pos CHECK (a > 0) CHECK (a < 9)) USING sluice TBLPROPERTIES ('x.y' = '07')")
+    properties = warehouse.catalog.open("sales.c").properties
+    assert {key: value for key, value in properties.items() if "constraints" in key or key == "x.y"} == {
+        "delta.constraints.pos": "a > 0",
+        "delta.constraints.a_2": "a < 9",
+        "x.y": "07",
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ADD COLUMN b INT CHECK (b > 0)",
+        "ADD COLUMN b INT PRIMARY KEY",
+        "ALTER COLUMN a TYPE INT COMMENT 'x'",
+        "CHANGE COLUMN a a INT NOT NULL",
+    ],
+)
+def test_what_a_change_of_columns_would_not_keep_is_refused(warehouse: Warehouse, change: str) -> None:
+    warehouse.sql("CREATE TABLE sales.c (a INT) USING sluice")
+    with pytest.raises(sluice.InvalidRequest, match=r"a column takes no [A-Z ]+ here; leave it out"):
+        warehouse.sql(f"ALTER TABLE sales.c {change}")

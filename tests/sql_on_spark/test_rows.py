@@ -164,3 +164,33 @@ def test_truncate(warehouse: Warehouse, orders: sluice.Table) -> None:
     assert warehouse.held("sales.orders") == [(3, "tu", 3.0)]
     warehouse.sql("TRUNCATE TABLE sales.orders")
     assert warehouse.held("sales.orders") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "INSERT OVERWRITE sales.p PARTITION (s = 'a', s = 'b') VALUES (9)",
+            "partition column s is given twice, first at line 1, column 37",
+        ),
+        (
+            "INSERT INTO sales.p PARTITION (s = 'x') BY NAME SELECT 5 AS id, 'y' AS S",
+            "a column S, which PARTITION gives a value at line 1, col",
+        ),
+        ("UPDATE sales.p SET id = 1, P.ID = 2", "a value for column id is given twice, first at line 1, column 20"),
+        ("CREATE TABLE sales.q (id INT, CONSTRAINT c CHECK (id > 0), CONSTRAINT C CHECK (id < 9)) USING sluice", "a constraint C already"),
+        (
+            "CREATE TABLE sales.q (id INT) USING sluice PARTITIONED BY (id) CLUSTER BY (id)",
+            "CLUSTER BY contradicts 'PARTITIONED BY' at line 1",
+        ),
+        ("SELECT * FROM sales.p VERSION AS OF 1 VERSION AS OF 0", "the table at line 1, column 15 has a version"),
+        ("SELECT * FROM sales.p VERSION AS OF -1", "there is no version -1"),
+    ],
+)
+def test_nothing_is_written_where_a_statement_contradicts_itself(warehouse: Warehouse, text: str, message: str) -> None:
+    warehouse.sql("CREATE TABLE sales.p (id INT, s STRING) USING sluice PARTITIONED BY (s)")
+    warehouse.sql("INSERT INTO sales.p VALUES (1, 'a'), (2, 'b')")
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        warehouse.sql(text)
+    assert warehouse.held("sales.p") == [(1, "a"), (2, "b")]
+    assert not warehouse.catalog.exists("sales.q")

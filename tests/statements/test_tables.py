@@ -24,7 +24,7 @@ def test_create() -> None:
     assert (found.target.parts, found.how, found.provider) == (("sales", "orders"), "createOrReplace", "sluice")
     columns = [(each.name, each.type and each.type.of(CREATE), each.nullable) for each in found.columns]
     assert columns == [("id", "BIGINT", False), ("s", "STRUCT<a: INT NOT NULL, b: ARRAY<STRING>>", True), ("d", "DECIMAL(10, 2)", True)]
-    assert [each.of(CREATE) for each in found.columns[2].checks] == ["d > 0"]
+    assert [(each.name, each.condition.of(CREATE)) for each in found.columns[2].checks] == [("d_1", "d > 0")]
     assert [(each.name, each.condition.of(CREATE)) for each in found.checks] == [("positive", "id > 0")]
     assert found.key == ("id", "d")
     assert [(each.name, each.type and each.type.of(CREATE)) for each in found.partitioned_by] == [("id", None), ("day", "DATE")]

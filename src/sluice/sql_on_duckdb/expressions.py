@@ -78,7 +78,7 @@ def unqualified(asked: Plain, span: Span, alias: str | None, schema: StructType)
 
 
 def assigned(asked: Plain, assignments: tuple[Assignment, ...], alias: str | None, schema: StructType) -> dict[str, Span]:
-    """The values by column, as the schema spells it. Raises InvalidRequest for an unknown column, and for one that gets two values."""
+    """The values by column, as the schema spells it. Raises InvalidRequest for an unknown column."""
     found: dict[str, Span] = {}
     for each in assignments:
         first, *inner = [token.value for token in tokens_of(unqualified(asked, each.column, alias, schema)) or () if token.upper != "."]
@@ -87,8 +87,6 @@ def assigned(asked: Plain, assignments: tuple[Assignment, ...], alias: str | Non
             raise asked.needs_spark(each.column, "a field of a struct gets a value")
         if column is None:
             raise unknown_column(asked, each.column, first, schema)
-        if column.name in found:
-            raise asked.refused(each.column, f"{column.name} is assigned twice; assign it once")
         found[column.name] = each.value
     return found
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..spark_integration.active_session import use_session
 from ..spark_integration.scan.read import read_snapshot
 from ..spark_integration.session.format_and_options import default_format, is_sluice
-from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, near, not_found, opened, parts_of
+from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, near, not_found, opened, parts_of, require_one_moment
 from ..sql_plain.request import Edit
 from ..statements.cursor import Name
 from ..statements.reading import Other
@@ -76,7 +76,10 @@ def _is_unknown(asked: Asked, name: Name) -> bool:
 def found_in(asked: Asked, relations: Sequence[Relation]) -> list[Found]:
     """Those of the tables in a query that are sluice's."""
     found = [(each, _place(asked, each)) for each in relations]
-    return [Found(relation, place) for relation, place in found if place is not None]
+    ours = [Found(relation, place) for relation, place in found if place is not None]
+    for each in ours:
+        require_one_moment(asked, each.relation)
+    return ours
 
 
 def _place(asked: Asked, relation: Relation) -> Place | None:
@@ -136,10 +139,10 @@ def _rows(asked: Asked, table: Table, snapshot: TableSnapshot) -> DataFrame:
 
 def _asked_for(asked: Asked, table: Table, as_of: AsOf) -> TableSnapshot:
     """The snapshot of a version or a time."""
-    if as_of.is_version:
-        return table.snapshot(int(as_of.literal or asked.value(as_of.value, "BIGINT")))
+    if as_of.is_version and as_of.literal is not None:
+        return table.snapshot(int(as_of.literal))
     if as_of.literal is None:
-        return table.snapshot(timestamp=asked.milliseconds(as_of.value))
+        return table.snapshot(*asked.moment(as_of.is_version, as_of.value))
     if len(as_of.literal) != 17:
         raise asked.refused(as_of.value, "write the time as yyyyMMddHHmmssSSS")
     [[at]] = asked.spark_sql(f"SELECT unix_millis(to_timestamp('{as_of.literal}', 'yyyyMMddHHmmssSSS'))").collect()

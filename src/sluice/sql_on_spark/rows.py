@@ -167,13 +167,7 @@ def _clause(asked: Asked, clause: MergeClause, edits: Sequence[Edit]) -> Clause:
 
 
 def _assigned(asked: Asked, assignments: Sequence[Assignment], edits: Sequence[Edit]) -> dict[str, Column | str]:
-    values: dict[str, Column | str] = {}
-    for each in assignments:
-        column = each.column.of(asked.text)
-        if column in values:
-            raise asked.refused(each.column, f"{column} is assigned twice; assign it once")
-        values[column] = asked.expression(each.value, edits)
-    return values
+    return {each.column.of(asked.text): asked.expression(each.value, edits) for each in assignments}
 
 
 def _changed(

@@ -12,6 +12,7 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from ..delta.metrics import frame
 from ..spark_integration.errors import as_spark_users_know
+from ..spark_integration.session.format_and_options import default_format, is_sluice
 from ..sql_on_spark import rows, tables
 from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
@@ -121,7 +122,8 @@ def _malformed(asked: Asked, statement: Malformed) -> DataFrame:
     """Say why a statement about a table of ours cannot be read; Spark says it about its own."""
     is_ours = statement.words[0] in ENGINE_ONLY or not COORDINATED_ONLY.isdisjoint({statement.words[:1], statement.words[:2]})
     is_ours = is_ours or (statement.target is not None and place_of(asked, statement.target) is not None)
-    if is_ours:
+    is_made = statement.words[0] in ("CREATE", "REPLACE") and is_sluice(statement.provider or default_format(asked.spark))
+    if is_ours or is_made:
         raise asked.refused(statement.at, statement.message)
     return _left_to_spark(asked, statement.target, statement.relations)
 

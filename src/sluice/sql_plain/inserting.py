@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ..statements.cursor import position
 from ..statements.rows import Insert
 from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.conform import other_number_of_columns
@@ -20,6 +21,7 @@ def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: S
     (...) has `fixed`. Raises InvalidRequest for a listed column that the table does not have, SchemaMismatch for another number of columns.
     """
     if statement.by_name:
+        _require_once(asked, statement, given, fixed)
         return list(given)
     names = _asked_for(statement, schema, fixed)
     if statement.columns is not None:
@@ -29,6 +31,17 @@ def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: S
     if len(names) != len(given):
         raise other_number_of_columns(given, names, shown=lambda said: asked.shown(statement.query, said))
     return names
+
+
+def _require_once(asked: Request, statement: Insert, given: Sequence[str], fixed: Collection[str]) -> None:
+    """Raise InvalidRequest for a column that the query of BY NAME gives twice, or that PARTITION (...) gives, too."""
+    places = {name.lower(): value for name, value in statement.partition if value is not None}
+    for number, name in enumerate(given):
+        if name.lower() in {each.lower() for each in given[:number]}:
+            raise asked.refused(statement.query, f"two columns of this query are called {name}, and BY NAME needs one of each; rename one")
+        if name.lower() in {each.lower() for each in fixed}:
+            at = position(asked.text, places[name.lower()])
+            raise asked.refused(statement.query, f"this query has a column {name}, which PARTITION gives a value at {at}; leave one out")
 
 
 def _asked_for(statement: Insert, schema: StructType, fixed: Collection[str]) -> list[str]:
@@ -43,15 +56,15 @@ def left_to_table(asked: Request, statement: Insert, schema: StructType, fixed: 
     """
     names = _asked_for(statement, schema, fixed)
     edits: list[Edit] = []
-    places = [position for position, _ in statement.defaults]
-    left_out = {position for position in places if places.count(position) == statement.value_rows}
+    numbers = [number for number, _ in statement.defaults]
+    left_out = {number for number in numbers if numbers.count(number) == statement.value_rows}
     dropped: list[str] = []
-    for position, at in statement.defaults:
-        field = schema.get(names[position]) if position < len(names) else None
+    for number, at in statement.defaults:
+        field = schema.get(names[number]) if number < len(names) else None
         text = "NULL"
         if field is not None and is_filled(field):
-            if position in left_out:
-                dropped += [] if names[position] in dropped else [names[position]]
+            if number in left_out:
+                dropped += [] if names[number] in dropped else [names[number]]
             elif generated_of(field) is not None:
                 raise asked.refused(
                     at,

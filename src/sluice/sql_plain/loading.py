@@ -112,8 +112,6 @@ def _files(asked: Request, statement: CopyInto) -> _Files:
     if statement.format not in _FORMATS:
         raise asked.refused(statement.path_at, f"FILEFORMAT is {statement.format}; COPY INTO reads {', '.join(_FORMATS)}")
     options = _options(asked, statement, statement.format_options, _CSV_OPTIONS if statement.format == "CSV" else frozenset())
-    if statement.files is not None and statement.pattern is not None:
-        raise asked.refused(statement.path_at, "FILES and PATTERN were given; give one of them")
     store, keys = _listed(statement.path, asked.options)
     if statement.files is not None:
         lacking = [each for each in statement.files if each not in keys]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from difflib import get_close_matches
 
-from ..statements.cursor import Name, Span
+from ..statements.cursor import Name, Span, position
 from ..statements.relations import Relation
 from ..statements.rows import Merge
 from ..storage.dataclass import dataclass
@@ -102,6 +102,13 @@ def not_found(asked: Request, name: Name) -> TableNotFound:
     similar = near(asked, name)
     hint = f"; did you mean {' or '.join(similar)}?" if similar else "; SHOW TABLES IN a namespace lists what there is"
     return TableNotFound(asked.shown(name, f"there is no table {title(name)}{hint}"), name=title(name))
+
+
+def require_one_moment(asked: Request, relation: Relation) -> None:
+    """Raise InvalidRequest for a table with two versions, times or ranges."""
+    if relation.again is not None:
+        first = position(asked.text, Span(relation.start, relation.name.end))
+        raise asked.refused(relation.again, f"the table at {first} has a version or a time already; give one of them")
 
 
 def edits_of(relation: Relation, view: str) -> list[Edit]:

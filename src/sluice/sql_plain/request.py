@@ -81,7 +81,12 @@ class Request(ABC):
 
     def moment(self, is_version: bool, value: Span) -> tuple[int | None, int | None]:
         """A version, or a time in milliseconds."""
-        return (int(self.value(value, "BIGINT")), None) if is_version else (None, self.milliseconds(value))
+        if not is_version:
+            return None, self.milliseconds(value)
+        version = int(self.value(value, "BIGINT"))
+        if version < 0:
+            raise self.refused(value, f"there is no version {version}; versions begin with 0, DESCRIBE HISTORY lists them")
+        return version, None
 
     def shown(self, at: Span | Name, message: str) -> str:
         """A message that shows the place."""

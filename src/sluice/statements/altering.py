@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..storage.dataclass import dataclass
-from .columns import Check, Column, clustering_in, column_after_name, properties_in, property_key
-from .cursor import Cursor, Name, Span
+from .columns import Check, Column, clustering_in, column_after_name, properties_in, property_key, require_only
+from .cursor import Cursor, Name, Once, Span, Unreadable
 from .maintenance import Compact, compaction
-from .rows import partition_in
+from .rows import partition_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,13 @@ def alter(here: Cursor) -> Alter | Compact | None:
     """ALTER TABLE."""
     if not here.take("TABLE"):
         return None
-    target, begin = here.name(), here.at
-    partition = partition_in(here) if here.take("PARTITION") else ()
-    if here.take("COMPACT"):
-        return compaction(here, target, partition)
-    here.at = begin
+    target = here.name()
+    if here.sees("COMPACT") or here.sees("PARTITION"):
+        partition = partition_values(here) if here.clause("PARTITION") else ()
+        if here.take("COMPACT"):
+            return compaction(here, target, partition)
+        if here.sees("PARTITION"):
+            raise here.unreadable("expected COMPACT")
     if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
         missing_only = here.take("IF", "NOT", "EXISTS")
         return Alter(target, "add columns", added=_added(here.inside() if here.sees("(") else _remaining(here)), if_not_exists=missing_only)
@@ -85,9 +87,11 @@ def alter(here: Cursor) -> Alter | Compact | None:
         if_exists = here.take("IF", "EXISTS")
         return Alter(target, "unset properties", names=_keys(here.inside()), if_exists=if_exists)
     if here.take("ADD", "CONSTRAINT"):
+        begin = here.at
         name = here.word("the name of a constraint")
         here.expect("CHECK")
-        return Alter(target, "add check", check=Check(name, here.inside().rest("a condition")))
+        condition = here.inside().rest("a condition")
+        return Alter(target, "add check", check=Check(name, condition, here.since(begin)))
     if here.take("DROP", "CONSTRAINT"):
         if_exists = here.take("IF", "EXISTS")
         return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
@@ -106,26 +110,36 @@ def alter(here: Cursor) -> Alter | Compact | None:
 
 def _added(within: Cursor) -> tuple[AddedColumn, ...]:
     found: list[AddedColumn] = []
-    while True:
-        *path, name = within.name().parts
-        column = column_after_name(within, name)
+    once = Once()
+    while not found or within.take(","):
+        begin = within.at
+        name = within.name()
+        once.note(within, ".".join(name.parts), begin, "column")
+        column = column_after_name(within, name.parts[-1])
+        require_only(within, column, begin, "NOT NULL", "COMMENT", "DEFAULT", "GENERATED")
         first, after = _place(within)
-        found.append(AddedColumn(tuple(path), column, first, after))
-        if not within.take(","):
-            within.finish()
-            return tuple(found)
+        found.append(AddedColumn(name.parts[:-1], column, first, after))
+    within.finish()
+    return tuple(found)
 
 
 def _place(here: Cursor) -> tuple[bool, str | None]:
-    if here.take("FIRST"):
-        return True, None
-    return False, here.word("the name of a column") if here.take("AFTER") else None
+    begin = here.at
+    is_first = here.take("FIRST")
+    after = here.word("the name of a column") if here.take("AFTER") else None
+    if any(here.sees(word) for word in _PLACES) or (is_first and after is not None):
+        said = "FIRST or AFTER is given twice; give one of them"
+        raise Unreadable(said, here.tokens[begin].start, here.tokens[min(here.at, here.end - 1)].end)
+    return is_first, after
 
 
 def _changes(here: Cursor) -> tuple[ColumnAction, ...]:
-    found = [_change(here)]
-    while here.take(","):
+    found: list[ColumnAction] = []
+    once = Once()
+    while not found or here.take(","):
+        begin = here.at
         found.append(_change(here))
+        once.note(here, ".".join(found[-1].path), begin, "column")
     return tuple(found)
 
 
@@ -150,8 +164,10 @@ def _change(here: Cursor) -> ColumnAction:
     if any(here.sees(word) for word in _PLACES):
         first, after = _place(here)
         return ColumnAction(path, at, first=first, after=after)
+    begin = here.at
     if here.take("TYPE"):
         column = column_after_name(here, name.parts[-1])
+        require_only(here, column, begin)
         return ColumnAction(path, at, type=column.type)
     return _as_hive(here, path, at)
 
@@ -161,8 +177,10 @@ def _as_hive(here: Cursor, path: tuple[str, ...], at: Span) -> ColumnAction:
     following = here.peek()
     if following is None or not following.names:
         raise here.unreadable("expected COMMENT, SET NOT NULL, DROP NOT NULL, FIRST, AFTER or TYPE")
+    begin = here.at
     new = here.name().parts
     column = column_after_name(here, new[-1])
+    require_only(here, column, begin, "COMMENT")
     if column.type is None:
         raise here.unreadable("expected COMMENT, SET NOT NULL, DROP NOT NULL, FIRST, AFTER or TYPE")
     first, after = _place(here)
@@ -181,8 +199,6 @@ def _remaining(here: Cursor) -> Cursor:
 
 
 def _keys(within: Cursor) -> tuple[str, ...]:
-    found = [property_key(within)]
-    while within.take(","):
-        found.append(property_key(within))
+    found = within.each_once(lambda: property_key(within), "the key")
     within.finish()
-    return tuple(found)
+    return found

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ..storage.dataclass import dataclass
-from .cursor import Cursor, Span
-from .tokens import WORD
+from .cursor import Cursor, Once, Span, Unreadable
+from .tokens import NUMBER, WORD
 
 _AFTER_TYPE: Final = frozenset({"NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES"})
 _PLACED: Final = frozenset({"FIRST", "AFTER"})
-_AFTER_DEFAULT: Final = ((",",), ("COMMENT",), ("NOT", "NULL"), ("PRIMARY", "KEY"), ("CONSTRAINT",), ("CHECK", "("), ("GENERATED",))
+_AFTER_DEFAULT: Final = (
+    (",",),
+    ("COMMENT",),
+    ("DEFAULT",),
+    ("NOT", "NULL"),
+    ("PRIMARY", "KEY"),
+    ("CONSTRAINT",),
+    ("CHECK", "("),
+    ("GENERATED",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """[CONSTRAINT name] CHECK (condition), at its place."""
+
+    name: str
+    condition: Span
+    at: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +41,41 @@ class Column:
     type: Span | None
     nullable: bool = True
     comment: str | None = None
-    checks: tuple[Span, ...] = ()
+    checks: tuple[Check, ...] = ()
     is_key: bool = False
     refused: tuple[str, Span] | None = None
     default: Span | None = None
     generated: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """CONSTRAINT name CHECK (condition)."""
-
-    name: str
-    condition: Span
-
-
 def columns_in(within: Cursor) -> tuple[Column, ...]:
-    """Columns between commas, up to the end. Raises Unreadable."""
-    found = [_column(within)]
-    while within.take(","):
-        found.append(_column(within))
+    """Columns to partition by between commas, each once, up to the end: names, which may have a type and a comment. Raises Unreadable."""
+    found: list[Column] = []
+    once = Once()
+    while not found or within.take(","):
+        begin = within.at
+        column = _column(within)
+        once.note(within, column.name, begin, "partition column")
+        require_only(within, column, begin, "COMMENT", "NOT NULL")
+        found.append(column)
     within.finish()
     return tuple(found)
+
+
+def require_only(here: Cursor, column: Column, begin: int, *kept: str) -> None:
+    """Raise Unreadable if more is said of a column than its name, its type and these clauses, which are all that is kept of it."""
+    said = {
+        "NOT NULL": not column.nullable,
+        "COMMENT": column.comment is not None,
+        "CHECK": bool(column.checks),
+        "PRIMARY KEY": column.is_key,
+        "DEFAULT": column.default is not None,
+        "GENERATED": column.generated is not None,
+    }
+    lost = next((clause for clause, is_said in said.items() if is_said and clause not in kept), None)
+    if lost is not None:
+        at = here.since(begin)
+        raise Unreadable(f"a column takes no {lost} here; leave it out", at.start, at.end)
 
 
 def clustering_in(here: Cursor) -> tuple[str, ...] | None:
@@ -54,11 +85,9 @@ def clustering_in(here: Cursor) -> tuple[str, ...] | None:
     if here.take("AUTO"):
         return None
     within = here.inside()
-    found = [within.name().quoted]
-    while within.take(","):
-        found.append(within.name().quoted)
+    found = within.each_once(lambda: within.name().quoted, "column")
     within.finish()
-    return tuple(found)
+    return found
 
 
 def definitions_in(within: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...], tuple[str, ...]]:
@@ -66,19 +95,24 @@ def definitions_in(within: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...
     columns: list[Column] = []
     checks: list[Check] = []
     key: tuple[str, ...] = ()
+    once = Once()
     while True:
+        begin = within.at
         if within.sees("CONSTRAINT") or (within.sees("CHECK", "(") and not within.quotes()):
             named = within.word("the name of a constraint") if within.take("CONSTRAINT") else f"check_{len(checks) + 1}"
-            if within.take("PRIMARY", "KEY"):
+            if within.clause("PRIMARY", "KEY"):
                 key = within.names("the name of a column")
             else:
                 within.expect("CHECK")
-                checks.append(Check(named, _condition(within)))
+                checks.append(Check(named, _condition(within), within.since(begin)))
         elif within.sees("PRIMARY", "KEY", "("):
-            within.at += 2
+            within.clause("PRIMARY", "KEY")
             key = within.names("the name of a column")
         else:
             columns.append(_column(within))
+            once.note(within, columns[-1].name, begin, "column")
+            if columns[-1].is_key:
+                within.clauses.note(within, "PRIMARY KEY", begin)
         if not within.take(","):
             within.finish()
             return tuple(columns), tuple(checks), key
@@ -93,39 +127,50 @@ def _column(here: Cursor) -> Column:
 
 
 def column_after_name(here: Cursor, name: str) -> Column:
-    """What follows a column's name: its type, and what else is said of it. Raises Unreadable."""
-    kind = _type(here)
-    nullable, comment, is_key = True, None, False
-    checks: list[Span] = []
-    refused: tuple[str, Span] | None = None
-    default: Span | None = None
-    generated: Span | None = None
+    """What follows a column's name: its type, and what else is said of it, each once. Raises Unreadable."""
+    kind, outer = _type(here), here.clauses
+    here.clauses = Once()
+    said: dict[str, Any] = {}
+    checks: list[Check] = []
     while not here.is_done() and not here.sees(",") and not any(here.sees(word) for word in _PLACED):
-        if here.take("NOT", "NULL"):
-            nullable = False
-        elif here.take("NULL"):
-            nullable = True
-        elif here.take("COMMENT"):
-            comment = here.string("a comment")
-        elif here.take("PRIMARY", "KEY"):
-            is_key = True
-        elif here.sees("CHECK") or here.sees("CONSTRAINT"):
-            if here.take("CONSTRAINT"):
-                here.word("the name of a constraint")
-            here.expect("CHECK")
-            checks.append(_condition(here))
-        elif here.take("DEFAULT"):
-            default = here.until(_ends_default, "a value")
-        elif here.take("GENERATED", "ALWAYS", "AS") and here.sees("("):
-            generated = here.inside().rest("an expression")
-        elif (word := here.take_one("IDENTITY", "GENERATED BY DEFAULT AS IDENTITY", "UNIQUE", "REFERENCES", "MASK")) is not None:
-            word, said = word.split()[-1], here.at - 1
-            if not (here.is_done() or here.sees(",")):
-                here.until(lambda at: at.sees(",") or at.sees("COMMENT"), "a value")
-            refused = (word, Span(here.tokens[said].start, here.tokens[here.at - 1].end))
+        if here.sees("CHECK") or here.sees("CONSTRAINT"):
+            checks.append(_check_of_column(here, f"{name}_{len(checks) + 1}"))
         else:
-            raise here.unreadable("expected NOT NULL, COMMENT, CHECK, PRIMARY KEY, a comma or the end of the columns")
-    return Column(name, kind, nullable, comment, tuple(checks), is_key, refused, default, generated)
+            _option(here, said)
+    here.clauses = outer
+    return Column(name, kind, checks=tuple(checks), **said)
+
+
+def _check_of_column(here: Cursor, name: str) -> Check:
+    """[CONSTRAINT name] CHECK (condition); without a name it gets this one."""
+    begin = here.at
+    if here.take("CONSTRAINT"):
+        name = here.word("the name of a constraint")
+    here.expect("CHECK")
+    return Check(name, _condition(here), here.since(begin))
+
+
+def _option(here: Cursor, said: dict[str, Any]) -> None:
+    """Something else that is said of a column, by the fields of `Column`."""
+    if here.clause("NOT", "NULL", of="nullable"):
+        said["nullable"] = False
+    elif here.clause("NULL", of="nullable"):
+        said["nullable"] = True
+    elif here.clause("COMMENT"):
+        said["comment"] = here.string("a comment")
+    elif here.clause("PRIMARY", "KEY"):
+        said["is_key"] = True
+    elif here.clause("DEFAULT", of="value"):
+        said["default"] = here.until(_ends_default, "a value")
+    elif here.clause("GENERATED", "ALWAYS", "AS", of="value") and here.sees("("):
+        said["generated"] = here.inside().rest("an expression")
+    elif (word := here.take_one("IDENTITY", "GENERATED BY DEFAULT AS IDENTITY", "UNIQUE", "REFERENCES", "MASK")) is not None:
+        word, begin = word.split()[-1], here.at - 1
+        if not (here.is_done() or here.sees(",")):
+            here.until(lambda at: at.sees(",") or at.sees("COMMENT"), "a value")
+        said["refused"] = (word, here.since(begin))
+    else:
+        raise here.unreadable("expected NOT NULL, COMMENT, CHECK, PRIMARY KEY, a comma or the end of the columns")
 
 
 def _ends_default(here: Cursor) -> bool:
@@ -148,22 +193,23 @@ def _type(here: Cursor) -> Span | None:
 
 
 def properties_in(within: Cursor) -> dict[str, str]:
-    """'key' = 'value', key.part = 1, ... up to the end. Raises Unreadable."""
+    """'key' = 'value', key.part = 1, ..., each key once, up to the end. Raises Unreadable."""
     found: dict[str, str] = {}
-    while True:
+    once = Once()
+    while not found or within.take(","):
+        begin = within.at
         key = property_key(within)
+        once.note(within, key, begin, "the key")
         within.take("=")
         value = within.peek()
         if value is None:
             raise within.unreadable("expected a value")
-        if value.names or value.upper in ("-", "+") or value.value[:1].isdecimal():
-            span = within.until(lambda at: at.sees(","), "a value")
-            found[key] = span.of(within.text)
+        if value.names or value.kind == NUMBER or value.upper in ("-", "+"):
+            found[key] = within.until(lambda at: at.sees(","), "a value").of(within.text)
         else:
             found[key] = within.string("a value")
-        if not within.take(","):
-            within.finish()
-            return found
+    within.finish()
+    return found
 
 
 def property_key(here: Cursor) -> str:

@@ -55,11 +55,11 @@ def atomic(here: Cursor, single: Single) -> Atomic:
     """BEGIN ATOMIC."""
     isolation, attempts, key = None, None, None
     while True:
-        if here.take("ISOLATION", "LEVEL"):
+        if here.clause("ISOLATION", "LEVEL"):
             isolation = _level(here)
-        elif here.take("ATTEMPTS"):
+        elif here.clause("ATTEMPTS"):
             attempts = here.number("a number of attempts")
-        elif here.take("KEY"):
+        elif here.clause("KEY"):
             key = _key(here)
         else:
             break
@@ -90,7 +90,7 @@ def _key(here: Cursor) -> Span:
 
 
 def _level(here: Cursor) -> str:
-    words = here.take_one(*_LEVELS)
+    words = here.take_one("SNAPSHOT") if here.sees("SNAPSHOT", "ISOLATION", "LEVEL") else here.take_one(*_LEVELS)
     if words is None:
         raise here.unreadable("expected SERIALIZABLE, WRITE SERIALIZABLE or SNAPSHOT")
     return _LEVELS[words]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..storage.dataclass import dataclass
-from .tokens import NAME, NUMBER, STRING, WORD, Token
+from .tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Token
 
 OPENING: Final = frozenset("([{")
 CLOSING: Final = frozenset(")]}")
@@ -57,9 +57,39 @@ class Name:
         return ".".join("`" + part.replace("`", "``") + "`" for part in self.parts)
 
 
+def position(text: str, at: Span) -> str:
+    """The line and the column of a place, from 1 on."""
+    return f"line {text.count(chr(10), 0, at.start) + 1}, column {at.start - text.rfind(chr(10), 0, at.start)}"
+
+
+class Once:
+    """What may come once in a statement, or in a list of it: clauses, columns, keys. Case does not count."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Span] = {}
+
+    def note(self, here: Cursor, name: str, begin: int, what: str = "") -> None:
+        """Keep the place of what was read from the token `begin` on. Raises Unreadable with both places if it came before."""
+        at = here.since(begin)
+        first = self._places.setdefault(name.lower(), at)
+        if first is not at:
+            raise here.twice(f"{what} {name}".strip(), first, at)
+
+    def place(self, name: str) -> Span | None:
+        """Where it came; None if it did not."""
+        return self._places.get(name.lower())
+
+    def repeated(self, here: Cursor) -> tuple[str, Span] | None:
+        """The name that came already and begins at the cursor's place, too, with its first place."""
+        return next(((name.upper(), at) for name, at in self._places.items() if here.sees(*name.upper().split())), None)
+
+
 def words_in(text: str) -> frozenset[str]:
     """The words of a list that is written as a text."""
     return frozenset(text.split())
+
+
+_OPERATORS: Final = words_in("AND OR NOT IN LIKE ILIKE RLIKE REGEXP BETWEEN IS DIV ESCAPE DISTINCT FROM")
 
 
 class Cursor:
@@ -70,6 +100,7 @@ class Cursor:
         self.tokens = tokens
         self.at = at
         self.end = len(tokens) if end is None else end
+        self.clauses = Once()
 
     def peek(self, ahead: int = 0) -> Token | None:
         """The token at the place, or so many after it."""
@@ -89,6 +120,35 @@ class Cursor:
     def take_one(self, *words: str) -> str | None:
         """Go past that one of these words which comes next."""
         return next((word for word in words if self.take(*word.split())), None)
+
+    def clause(self, *words: str, of: str = "") -> bool:
+        """Go past the words that begin a clause, if they come next. Clauses `of` one kind exclude one another.
+
+        Raises Unreadable if the clause came before, with both places.
+        """
+        begin = self.at
+        if not self.take(*words):
+            return False
+        said = " ".join(words)
+        first = self.clauses.place(of or said)
+        if first is not None:
+            is_same = first.of(self.text).upper().split() == list(words)
+            raise self.twice(said, first, self.since(begin)) if is_same else self.contradicting(said, self.since(begin), first)
+        self.clauses.note(self, of or said, begin)
+        return True
+
+    def choice(self, *clauses: str) -> str | None:
+        """Go past that one of these clauses which comes next. Raises Unreadable if a second one follows, with both places."""
+        of = " or ".join(clauses)
+        chosen = next((each for each in clauses if self.clause(*each.split(), of=of)), None)
+        if chosen is not None:
+            any(self.clause(*each.split(), of=of) for each in clauses)
+        return chosen
+
+    def required(self, *words: str) -> None:
+        """Go past a clause that has to come. Raises Unreadable."""
+        if not self.clause(*words):
+            self.expect(*words)
 
     def expect(self, *words: str) -> None:
         """Go past these words. Raises Unreadable."""
@@ -110,10 +170,26 @@ class Cursor:
     def unreadable(self, message: str) -> Unreadable:
         """The refusal of what is at the place."""
         token = self.peek()
+        repeated = self.clauses.repeated(self)
+        if repeated is not None and token is not None:
+            return self.twice(*repeated, Span(token.start, self.tokens[self.at + len(repeated[0].split()) - 1].end))
         if token is None:
             end = self.tokens[self.end - 1].end if 0 < self.end <= len(self.tokens) else 0
             return Unreadable(f"{message}, but the statement ends", end, end)
         return Unreadable(message, token.start, token.end)
+
+    def since(self, begin: int) -> Span:
+        """The part from a token up to the place."""
+        return Span(self.tokens[begin].start, self.tokens[max(begin, self.at - 1)].end)
+
+    def twice(self, what: str, first: Span, second: Span) -> Unreadable:
+        """The refusal of what came before."""
+        return Unreadable(f"{what} is given twice, first at {position(self.text, first)}; give it once", second.start, second.end)
+
+    def contradicting(self, what: str, at: Span, other: Span) -> Unreadable:
+        """The refusal of one of two parts that exclude one another."""
+        said = f"{what} contradicts {other.of(self.text)!r} at {position(self.text, other)}; give one of them"
+        return Unreadable(said, at.start, at.end)
 
     def name(self) -> Name:
         """A name of one or more parts. Raises Unreadable."""
@@ -189,6 +265,8 @@ class Cursor:
                 break
             if token.upper in CLOSING:
                 raise self.unreadable("this bracket was not opened")
+            if cases == 0 and self.at > begin and self._follows_operand() and self.clauses.repeated(self) is not None:
+                raise self.unreadable("this clause was given before")
             if token.upper in OPENING:
                 self.at = self.closing()
             elif token.kind == WORD and not self._is_part_of_name():
@@ -197,6 +275,12 @@ class Cursor:
         if self.at == begin:
             raise self.unreadable(f"expected {what}")
         return Span(self.tokens[begin].start, self.tokens[self.at - 1].end)
+
+    def _follows_operand(self) -> bool:
+        """Whether a word comes next where an expression can have an operator only."""
+        token, before = self.tokens[self.at], self.tokens[self.at - 1]
+        is_operand = before.upper in CLOSING or (before.kind != SYMBOL and before.upper not in _OPERATORS)
+        return token.kind == WORD and is_operand
 
     def _is_part_of_name(self) -> bool:
         before = self.tokens[self.at - 1] if self.at > 0 else None
@@ -214,12 +298,20 @@ class Cursor:
         return parts
 
     def names(self, what: str) -> tuple[str, ...]:
-        """Names in brackets, between commas. Raises Unreadable."""
+        """Names in brackets, between commas, each once. Raises Unreadable."""
         within = self.inside()
-        found = [within.word(what)]
-        while within.take(","):
-            found.append(within.word(what))
+        found = within.each_once(lambda: within.word(what), "column")
         within.finish()
+        return found
+
+    def each_once(self, read: Callable[[], str], what: str) -> tuple[str, ...]:
+        """What is read between commas, each once. Raises Unreadable."""
+        found: list[str] = []
+        once = Once()
+        while not found or self.take(","):
+            begin = self.at
+            found.append(read())
+            once.note(self, found[-1], begin, what)
         return tuple(found)
 
     def alias(self, stops: frozenset[str]) -> str | None:

@@ -91,37 +91,41 @@ def copy_into(here: Cursor) -> CopyInto:
         raise source.unreadable(
             "COPY INTO takes SELECT columns FROM 'path', and nothing more: load the rows, and change them by INSERT INTO ... SELECT"
         )
-    here.expect("FILEFORMAT", "=")
+    here.required("FILEFORMAT")
+    here.expect("=")
     kind = here.word("PARQUET, CSV or JSON").upper()
     files: tuple[str, ...] | None = None
     pattern: str | None = None
-    told: dict[str, Mapping[str, str]] = {}
+    format_options: Mapping[str, str] | None = None
+    copy_options: Mapping[str, str] | None = None
     while not here.is_done() and not here.sees(";"):
-        if here.take("FILES", "="):
-            files = _strings(here.inside())
-        elif here.take("PATTERN", "="):
+        if here.clause("FILES", of="which files"):
+            here.expect("=")
+            files = _files(here.inside())
+        elif here.clause("PATTERN", of="which files"):
+            here.expect("=")
             pattern = here.string("a pattern")
-        elif (word := here.take_one("FORMAT_OPTIONS", "COPY_OPTIONS")) is not None:
-            told[word] = properties_in(here.inside())
+        elif here.clause("FORMAT_OPTIONS"):
+            format_options = properties_in(here.inside())
+        elif here.clause("COPY_OPTIONS"):
+            copy_options = properties_in(here.inside())
         else:
             raise here.unreadable("expected FILES, PATTERN, FORMAT_OPTIONS or COPY_OPTIONS")
-    return CopyInto(target, path, at, kind, files, pattern, told.get("FORMAT_OPTIONS"), told.get("COPY_OPTIONS"), columns)
+    return CopyInto(target, path, at, kind, files, pattern, format_options, copy_options, columns)
 
 
-def _strings(within: Cursor) -> tuple[str, ...]:
-    found = [within.string("the name of a file")]
-    while within.take(","):
-        found.append(within.string("the name of a file"))
+def _files(within: Cursor) -> tuple[str, ...]:
+    found = within.each_once(lambda: within.string("the name of a file"), "file")
     within.finish()
-    return tuple(found)
+    return found
 
 
 def reorganise(here: Cursor) -> Reorganise:
     """REORG."""
     here.expect("TABLE")
     target = here.name()
-    where = here.until(lambda at: at.sees("APPLY"), "a condition") if here.take("WHERE") else None
-    here.expect("APPLY")
+    where = here.until(lambda at: at.sees("APPLY"), "a condition") if here.clause("WHERE") else None
+    here.required("APPLY")
     within = here.inside()
     if not within.take("PURGE"):
         raise within.unreadable("expected PURGE, the only thing that can be applied")
@@ -132,7 +136,7 @@ def reorganise(here: Cursor) -> Reorganise:
 def repair(here: Cursor) -> Repair:
     """FSCK."""
     here.expect("REPAIR", "TABLE")
-    return Repair(here.name(), here.take("DRY", "RUN"))
+    return Repair(here.name(), here.clause("DRY", "RUN"))
 
 
 def analyze(here: Cursor) -> Analyze | None:
@@ -147,15 +151,13 @@ def analyze(here: Cursor) -> Analyze | None:
     here.expect("STATISTICS")
     if here.sees("NOSCAN"):
         return Analyze(target, refused=("NOSCAN", here.rest("NOSCAN")))
-    if here.take("FOR", "ALL", "COLUMNS") or not here.take("FOR", "COLUMNS"):
+    if here.clause("FOR", "ALL", "COLUMNS") or not here.clause("FOR", "COLUMNS"):
         return Analyze(target)
     within = here.inside() if here.sees("(") else here
-    columns = [within.name().quoted]
-    while within.take(","):
-        columns.append(within.name().quoted)
+    columns = within.each_once(lambda: within.name().quoted, "column")
     if within is not here:
         within.finish()
-    return Analyze(target, tuple(columns))
+    return Analyze(target, columns)
 
 
 def attach(here: Cursor) -> Attach:

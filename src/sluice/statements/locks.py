@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from .cursor import Cursor, Name, Span
+from .cursor import Cursor, Name, Once, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,45 @@ Statement: TypeAlias = Lock | Unlock | ShowState
 
 def lock(here: Cursor) -> Lock:
     """LOCK TABLE."""
-    found = [_locked(here)]
-    while here.take(","):
+    found: list[Locked] = []
+    wait_s, once = None, Once()
+    while not found or here.take(","):
+        begin = here.at
         found.append(_locked(here))
-    wait_s = None
-    if here.take("NOWAIT"):
+        where = found[-1].where
+        once.note(
+            here,
+            " ".join([".".join(found[-1].target.parts), "" if where is None else f"where {where.of(here.text)}"]).strip(),
+            begin,
+            "table",
+        )
+    while here.clause("NOWAIT", of="wait") or here.sees("WAIT"):
         wait_s = "0"
-    elif here.take("WAIT"):
-        wait_s = here.number("a number of seconds")
-        here.take_one("SECONDS", "SECOND")
+        if here.clause("WAIT", of="wait"):
+            wait_s = here.number("a number of seconds")
+            here.take_one("SECONDS", "SECOND")
     return Lock(tuple(found), wait_s)
+
+
+_MODES: Final = ("SHARED", "SHARE", "EXCLUSIVE")
 
 
 def _locked(here: Cursor) -> Locked:
     target = here.name()
-    where = here.until(_is_after_condition, "a condition") if here.take("WHERE") else None
+    here.clauses = Once()
+    where = here.until(_is_after_condition, "a condition") if here.clause("WHERE") else None
+    begin = here.at
     here.take("IN")
-    mode = here.take_one("SHARED", "SHARE", "EXCLUSIVE")
-    if mode is None and here.tokens[here.at - 1].upper == "IN":
+    mode = here.take_one(*_MODES)
+    if mode is None and here.at > begin:
         raise here.unreadable("expected SHARED or EXCLUSIVE")
     if mode is not None:
+        here.clauses.note(here, " ".join(token.upper for token in here.tokens[begin : here.at]), begin)
         here.take("MODE")
+        first, again = here.since(begin), here.at
+        if here.take_one(*_MODES) not in (None, mode):
+            raise here.contradicting(here.tokens[again].upper, here.since(again), first)
+        here.at = again
     return Locked(target, where, mode in ("SHARED", "SHARE"))
 
 
@@ -83,16 +101,19 @@ def unlock(here: Cursor) -> Unlock:
         raise here.unreadable("expected TABLE or TABLES")
     if here.is_done() or here.sees(";"):
         return Unlock()
-    found = [here.name()]
-    while here.take(","):
+    found: list[Name] = []
+    once = Once()
+    while not found or here.take(","):
+        begin = here.at
         found.append(here.name())
+        once.note(here, ".".join(found[-1].parts), begin, "table")
     return Unlock(tuple(found))
 
 
 def _shown(what: str) -> Callable[[Cursor], ShowState]:
     def show(here: Cursor) -> ShowState:
         target = here.name() if here.take_one("IN", "FROM", "FOR", "ON") is not None else None
-        return ShowState(what, target, here.number("a number of rows") if here.take("LIMIT") else None)
+        return ShowState(what, target, here.number("a number of rows") if here.clause("LIMIT") else None)
 
     return show
 

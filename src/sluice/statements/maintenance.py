@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from ..storage.dataclass import dataclass
 from .columns import Column, columns_in
 from .cursor import Cursor, Name, Span
-from .rows import partition_in
+from .rows import partition_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +59,26 @@ class Convert:
     partitioned_by: tuple[Column, ...] = ()
 
 
+_COLUMN: Final = "the name of a column"
 Statement: TypeAlias = Optimize | Compact | Vacuum | Restore | Convert
 
 
 def optimize(here: Cursor) -> Optimize:
     """OPTIMIZE."""
     target = here.name()
-    full = here.take("FULL")
-    where = here.until(lambda at: at.sees("ZORDER", "BY"), "a condition") if here.take("WHERE") else None
+    full = here.clause("FULL")
+    where = here.until(lambda at: at.sees("ZORDER", "BY"), "a condition") if here.clause("WHERE") else None
     columns: tuple[str, ...] = ()
-    if here.take("ZORDER", "BY"):
-        columns = here.names("the name of a column") if here.sees("(") else _bare_names(here)
+    if here.clause("ZORDER", "BY"):
+        columns = here.names(_COLUMN) if here.sees("(") else here.each_once(lambda: here.word(_COLUMN), "column")
     return Optimize(target, where, columns, full)
-
-
-def _bare_names(here: Cursor) -> tuple[str, ...]:
-    found = [here.word("the name of a column")]
-    while here.take(","):
-        found.append(here.word("the name of a column"))
-    return tuple(found)
 
 
 def compact(here: Cursor) -> Compact:
     """COMPACT."""
     here.take("TABLE")
     target = here.name()
-    partition = partition_in(here) if here.take("PARTITION") else ()
+    partition = partition_values(here) if here.clause("PARTITION") else ()
     return compaction(here, target, partition)
 
 
@@ -102,24 +96,33 @@ def vacuum(here: Cursor) -> Vacuum:
     """VACUUM."""
     target, hours, dry_run = here.name(), None, False
     while not here.is_done() and not here.sees(";"):
-        if here.take("RETAIN"):
+        if here.clause("RETAIN"):
             hours = here.number("a number of hours")
             if here.take_one("HOURS", "HOUR") is None:
                 raise here.unreadable("expected HOURS")
-        elif here.take("DRY", "RUN"):
+        elif here.clause("DRY", "RUN"):
             dry_run = True
-        elif here.take_one("FULL", "LITE") is None:
+        elif not here.clause("FULL", of="kind") and not here.clause("LITE", of="kind"):
             raise here.unreadable("expected RETAIN n HOURS or DRY RUN")
     return Vacuum(target, hours, dry_run)
 
 
 def when(here: Cursor) -> tuple[bool, Span]:
     """VERSION AS OF n or TIMESTAMP AS OF t: whether it is a version, and the place of the value."""
-    kind = here.take_one("VERSION AS OF", "TIMESTAMP AS OF")
-    if kind is None:
+    is_version = _as_of(here, "VERSION")
+    if not is_version and not _as_of(here, "TIMESTAMP"):
         raise here.unreadable("expected VERSION AS OF or TIMESTAMP AS OF")
-    value = here.until(lambda at: at.sees("TBLPROPERTIES") or at.sees("LOCATION"), "a version or a time")
-    return kind.startswith("VERSION"), value
+    value = here.until(_ends_when, "a version or a time")
+    any(_as_of(here, kind) for kind in ("VERSION", "TIMESTAMP"))  # raises for a second one
+    return is_version, value
+
+
+def _as_of(here: Cursor, kind: str) -> bool:
+    return here.clause(kind, "AS", "OF", of="moment")
+
+
+def _ends_when(here: Cursor) -> bool:
+    return any(here.sees(*words.split()) for words in ("TBLPROPERTIES", "LOCATION", "VERSION AS OF", "TIMESTAMP AS OF"))
 
 
 def restore(here: Cursor) -> Restore:
@@ -136,8 +139,8 @@ def convert(here: Cursor) -> Convert:
     if here.take_one("DELTA", "SLUICE") is None:
         raise here.unreadable("expected DELTA or SLUICE")
     target = here.name()
-    here.take("NO", "STATISTICS")
-    return Convert(target, columns_in(here.inside()) if here.take("PARTITIONED", "BY") else ())
+    here.clause("NO", "STATISTICS")
+    return Convert(target, columns_in(here.inside()) if here.clause("PARTITIONED", "BY") else ())
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {

@@ -58,13 +58,13 @@ def _creates(here: Cursor) -> CreateNamespace:
     provider, comment, location = None, "", None
     properties: Mapping[str, str] | None = None
     while not here.is_done() and not here.sees(";"):
-        if here.take("USING"):
+        if here.clause("USING"):
             provider = here.word("a provider")
-        elif here.take("COMMENT"):
+        elif here.clause("COMMENT"):
             comment = here.string("a comment")
-        elif here.take("LOCATION"):
+        elif here.clause("LOCATION"):
             location = here.string("a location")
-        elif here.take_one("WITH DBPROPERTIES", "WITH PROPERTIES") is not None:
+        elif here.clause("WITH", "DBPROPERTIES", of="properties") or here.clause("WITH", "PROPERTIES", of="properties"):
             properties = properties_in(here.inside())
         else:
             raise here.unreadable("expected USING, COMMENT, LOCATION or WITH PROPERTIES")
@@ -74,11 +74,11 @@ def _creates(here: Cursor) -> CreateNamespace:
 def _drops(here: Cursor) -> DropNamespace:
     if_exists = here.take("IF", "EXISTS")
     name = here.name()
-    return DropNamespace(name, if_exists, here.take_one("RESTRICT", "CASCADE") == "CASCADE")
+    return DropNamespace(name, if_exists, here.choice("RESTRICT", "CASCADE") == "CASCADE")
 
 
 def _shows(here: Cursor) -> ShowNamespaces:
-    here.take("LIKE")
+    here.clause("LIKE")
     return ShowNamespaces(None if here.is_done() or here.sees(";") else here.string("a pattern"))
 
 

@@ -25,13 +25,16 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A statement of ours (`words` tell which) that cannot be read: why, and the place. `target` is the first name in it."""
+    """A statement of ours (`words` tell which) that cannot be read: why, and the place. `target` is the first name in it,
+    `provider` the one that CREATE names.
+    """
 
     words: tuple[str, ...]
     target: Name | None
     message: str
     at: Span
     relations: tuple[Relation, ...]
+    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,15 @@ def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tup
             return found
     except Unreadable as error:
         target = _target(here.text, here.tokens[begin : here.end])
-        return Malformed(words, target, error.message, Span(error.start, error.end), _relations(here, begin))
+        provider = _provider(here, begin) if words[:1] in (("CREATE",), ("REPLACE",)) else None
+        return Malformed(words, target, error.message, Span(error.start, error.end), _relations(here, begin), provider)
     return Other(words, _relations(here, begin))
+
+
+def _provider(here: Cursor, begin: int) -> str | None:
+    """What follows the first USING."""
+    at = next((number for number in range(begin, here.end - 1) if here.tokens[number].upper == "USING"), None)
+    return None if at is None else here.tokens[at + 1].value
 
 
 def _with_definitions(here: Cursor, words: tuple[str, ...]) -> Statement | None:

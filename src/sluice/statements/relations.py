@@ -59,7 +59,8 @@ class Between:
 class Relation:
     """A table in a query: everything at `text[start:end]` names it.
 
-    An alias may be put at `alias_at`, unless `has_alias`: it has one, or can have none (TABLE t).
+    An alias may be put at `alias_at`, unless `has_alias`: it has one, or can have none (TABLE t). `again` is the place of a second
+    version, time or range.
     """
 
     name: Name
@@ -70,6 +71,7 @@ class Relation:
     as_of: AsOf | None = None
     changes: Changes | None = None
     between: Between | None = None
+    again: Span | None = None
 
     @property
     def is_current(self) -> bool:
@@ -238,6 +240,8 @@ def _relation(search: _Search, here: Cursor, level: _Level, known: frozenset[str
         search.found.append(Relation(name, name.start, end, end, _has_alias(here), changes=changes))
         return here.at
     as_of, between = _as_of(here), _between(here)
+    both = None if as_of is None or between is None else Span(between.after.start, between.up_to.end)
+    again = both or (_again(here) if as_of is not None or between is not None else None)
     end = here.tokens[here.at - 1].end
     if here.sees("WITH", "("):
         here.at += 1
@@ -248,8 +252,14 @@ def _relation(search: _Search, here: Cursor, level: _Level, known: frozenset[str
             here.at = _closed(here)
     if len(name.parts) != 1 or name.parts[0].lower() not in known:
         alias_at = here.tokens[here.at - 1].end
-        search.found.append(Relation(name, name.start, end, alias_at, level.bare or _has_alias(here), as_of, None, between))
+        search.found.append(Relation(name, name.start, end, alias_at, level.bare or _has_alias(here), as_of, None, between, again))
     return here.at
+
+
+def _again(here: Cursor) -> Span | None:
+    """The place of another version, time or range, going past it."""
+    begin = here.at
+    return here.since(begin) if _as_of(here) is not None or _between(here) is not None else None
 
 
 def _has_alias(here: Cursor) -> bool:
@@ -336,6 +346,9 @@ def _operand(here: Cursor) -> bool:
         return False
     if token.upper == "INTERVAL":
         return _interval(here)
+    if token.upper in ("-", "+") and (number := here.peek(1)) is not None and number.kind == NUMBER:
+        here.at += 2
+        return True
     if token.upper == "(":
         here.at = _closed(here)
         return True

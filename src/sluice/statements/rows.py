@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from .cursor import Cursor, Name, Span
+from .cursor import Cursor, Name, Once, Span, Unreadable, position
 from .relations import NO_ALIAS, Relation, relations_in
 from .tokens import WORD
 
@@ -115,21 +115,40 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
         here.expect("INTO")
     here.take("TABLE")
     target = here.name()
-    partition = partition_in(here) if here.take("PARTITION") else ()
-    if_not_exists = here.take("IF", "NOT", "EXISTS")
-    by_name, columns, where = False, None, None
-    if here.take("BY", "NAME"):
-        by_name = True
-    elif here.sees("(") and not _is_query(here, 1):
-        columns = here.names("the name of a column")
-    if not overwrite and here.take("REPLACE", "WHERE"):
+    partition = partition_in(here) if here.clause("PARTITION") else ()
+    if_not_exists = here.clause("IF", "NOT", "EXISTS")
+    by_name, columns, where = here.clause("BY", "NAME"), None, None
+    if here.sees("(") and not _is_query(here, 1):
+        columns = _columns_beside(here, partition)
+    begin = here.at
+    if not overwrite and here.clause("REPLACE", "WHERE"):
+        other = here.clauses.place("PARTITION")
+        if other is not None:
+            raise here.contradicting("REPLACE WHERE", here.since(begin), other)
         where = here.until(lambda at: _is_query(at, 0), "a condition")
     if not _is_query(here, 0):
         raise here.unreadable("expected VALUES, SELECT or another query")
     relations = (*before, *relations_in(here, known=known))
+    here.clauses = Once()  # a query has its own
     count, defaults = _defaults(Cursor(here.text, here.tokens, here.at, here.end))
     query = here.rest("a query")
     return Insert(target, overwrite, query, partition, if_not_exists, by_name, columns, where, prefix, evolves, relations, count, defaults)
+
+
+def _columns_beside(here: Cursor, partition: tuple[tuple[str, Span | None], ...]) -> tuple[str, ...]:
+    """The columns that INSERT lists, which are in the place of BY NAME, and of values in PARTITION (...). Raises Unreadable."""
+    begin = here.at
+    columns = here.names("the name of a column")
+    by_name = here.clauses.place("BY NAME")
+    if by_name is not None:
+        raise here.contradicting("the list of columns", here.since(begin), by_name)
+    fixed = {name.lower(): value for name, value in partition if value is not None}
+    for column in columns:
+        if column.lower() in fixed:
+            said = f"column {column}, which PARTITION gives {fixed[column.lower()].of(here.text)} at"
+            at = here.since(begin)
+            raise Unreadable(f"{said} {position(here.text, fixed[column.lower()])}, is listed; leave it out of one", at.start, at.end)
+    return columns
 
 
 def _defaults(here: Cursor) -> tuple[int, tuple[tuple[int, Span], ...]]:
@@ -155,11 +174,13 @@ def _is_query(here: Cursor, ahead: int) -> bool:
 
 
 def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
-    """What follows PARTITION: (column [= value], ...), with the places of the values. Raises Unreadable."""
-    within = here.inside()
+    """What follows PARTITION: (column [= value], ...), each column once, with the places of the values. Raises Unreadable."""
+    within, once = here.inside(), Once()
     found: list[tuple[str, Span | None]] = []
     while True:
+        begin = within.at
         name = within.word("the name of a partition column")
+        once.note(within, name, begin, "partition column")
         value = within.until(lambda at: at.sees(","), "a value") if within.take("=") or within.take("==") else None
         found.append((name, value))
         if not within.take(","):
@@ -168,26 +189,65 @@ def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
     return tuple(found)
 
 
+def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
+    """As `partition_in`, with a value for each column. Raises Unreadable."""
+    begin = here.at
+    found = partition_in(here)
+    lacking = [name for name, value in found if value is None]
+    if lacking:
+        at = here.since(begin)
+        raise Unreadable(f"partition column {lacking[0]} has no value; write {lacking[0]} = value, or leave it out", at.start, at.end)
+    return found
+
+
 def update(here: Cursor) -> Update:
     """UPDATE."""
     target = here.name()
     alias = here.alias(NO_ALIAS)
     relations = relations_in(here, is_query=False)
-    here.expect("SET")
-    assignments = _assignments(here, lambda at: at.sees("WHERE"))
-    where = here.rest("a condition") if here.take("WHERE") else None
+    here.required("SET")
+    assignments = _assignments(here, _called(target, alias), lambda at: at.sees("WHERE"))
+    where = here.rest("a condition") if here.clause("WHERE") else None
     return Update(target, alias, assignments, where, relations)
 
 
-def _assignments(here: Cursor, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
-    """column = value, ... up to where `ends` says."""
+def _called(target: Name, alias: str | None) -> str:
+    """The name that may precede a column of the table."""
+    return (alias or target.parts[-1]).lower()
+
+
+class _Assigned:
+    """The columns that get a value in one list; `called` may precede them."""
+
+    def __init__(self, called: str) -> None:
+        self._called = called
+        self._paths: dict[tuple[str, ...], Span] = {}
+
+    def note(self, here: Cursor, name: Name) -> Span:
+        """The place of a column. Raises Unreadable if it, a column around it, or a field of it, has a value already."""
+        parts = tuple(part.lower() for part in name.parts)
+        path = parts[1:] if len(parts) > 1 and parts[0] == self._called else parts
+        at = Span(name.start, name.end)
+        for other, first in self._paths.items():
+            if other == path:
+                raise here.twice(f"a value for column {'.'.join(path)}", first, at)
+            if other[: len(path)] == path or path[: len(other)] == other:
+                raise here.contradicting(f"a value for {'.'.join(path)}", at, first)
+        self._paths[path] = at
+        return at
+
+
+def _assignments(here: Cursor, called: str, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
+    """column = value, ... up to where `ends` says. Raises Unreadable for a column with two values."""
     found: list[Assignment] = []
+    assigned = _Assigned(called)
     while True:
         name = here.name()
+        column = assigned.note(here, name)
         if not (here.take("=") or here.take("==")):
             raise here.unreadable("expected =")
         value = here.until(lambda at: at.sees(",") or ends(at), "a value")
-        found.append(Assignment(Span(name.start, name.end), value))
+        found.append(Assignment(column, value))
         if not here.take(","):
             return tuple(found)
 
@@ -198,14 +258,14 @@ def delete(here: Cursor) -> Delete:
     target = here.name()
     alias = here.alias(NO_ALIAS)
     relations = relations_in(here, is_query=False)
-    where = here.rest("a condition") if here.take("WHERE") else None
+    where = here.rest("a condition") if here.clause("WHERE") else None
     return Delete(target, alias, where, relations)
 
 
 def truncate(here: Cursor) -> Truncate:
     """TRUNCATE TABLE."""
     here.expect("TABLE")
-    return Truncate(here.name(), partition_in(here) if here.take("PARTITION") else ())
+    return Truncate(here.name(), partition_values(here) if here.clause("PARTITION") else ())
 
 
 def merge(here: Cursor) -> Merge:
@@ -232,7 +292,7 @@ def merge(here: Cursor) -> Merge:
     on = here.until(_is_clause, "a condition")
     clauses: list[MergeClause] = []
     while here.take("WHEN"):
-        clauses.append(_clause(here))
+        clauses.append(_clause(here, _called(target, alias)))
     return Merge(target, alias, source, source_alias, on, tuple(clauses), evolves, relations)
 
 
@@ -240,7 +300,7 @@ def _is_clause(here: Cursor) -> bool:
     return here.sees("WHEN", "MATCHED") or here.sees("WHEN", "NOT", "MATCHED")
 
 
-def _clause(here: Cursor) -> MergeClause:
+def _clause(here: Cursor, called: str) -> MergeClause:
     kind = "not_matched" if here.take("NOT") else "matched"
     here.expect("MATCHED")
     if kind == "not_matched" and here.take_one("BY TARGET", "BY SOURCE") == "BY SOURCE":
@@ -253,18 +313,18 @@ def _clause(here: Cursor) -> MergeClause:
         here.expect("SET")
         if here.take("*"):
             return MergeClause(kind, "update_all", condition)
-        return MergeClause(kind, "update", condition, _assignments(here, _is_clause))
+        return MergeClause(kind, "update", condition, _assignments(here, called, _is_clause))
     if kind == "not_matched" and here.take("INSERT"):
         if here.take("*"):
             return MergeClause(kind, "insert_all", condition)
-        return MergeClause(kind, "insert", condition, _inserted(here))
+        return MergeClause(kind, "insert", condition, _inserted(here, called))
     raise here.unreadable("expected INSERT" if kind == "not_matched" else "expected UPDATE SET or DELETE")
 
 
-def _inserted(here: Cursor) -> tuple[Assignment, ...]:
+def _inserted(here: Cursor, called: str) -> tuple[Assignment, ...]:
     """(columns) VALUES (values)."""
-    listed = here.at
-    names = [Span(name.start, name.end) for name in _names(here)]
+    listed, assigned = here.at, _Assigned(called)
+    names = [assigned.note(here, name) for name in _names(here)]
     here.expect("VALUES")
     at = here.at
     values = here.inside().listed("a value")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
 from .altering import Alter, alter
 from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
-from .cursor import Cursor, Name, Span, Unreadable
+from .cursor import Cursor, Name, Once, Span, Unreadable
 from .maintenance import Compact, when
 from .relations import Relation, relations_in
-from .rows import partition_in
+from .rows import partition_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,11 @@ def _created(here: Cursor, how: str) -> Create | Clone | Like:
     if here.take("LIKE"):
         return _like(here, target, how)
     columns, checks, key = definitions_in(here.inside()) if here.sees("(") else ((), (), ())
-    told = _Clauses()
+    told = _Clauses(target, {each.name.lower() for each in columns})
     while not here.is_done() and not here.sees(";") and not here.sees("AS"):
         told.read(here)
     has_query = here.take("AS")
+    here.clauses = Once()  # a query has its own
     relations = relations_in(here) if has_query else ()
     query = here.rest("a query") if has_query else None
     return Create(
@@ -167,8 +168,10 @@ def _created(here: Cursor, how: str) -> Create | Clone | Like:
 
 @dataclass(frozen=False, slots=True)
 class _Clauses:
-    """The clauses between a table's columns and its query, in any order."""
+    """The clauses between a table's columns and its query, in any order, each once; `columns` are the names, in lower case."""
 
+    target: Name
+    columns: Collection[str] = ()
     provider: str | None = None
     partitioned_by: tuple[Column, ...] = ()
     is_partitioned: bool = False
@@ -180,28 +183,21 @@ class _Clauses:
 
     def read(self, here: Cursor) -> None:
         """Read one clause."""
-        if here.take("USING"):
+        begin = here.at
+        if here.clause("USING"):
             self.provider = ".".join(here.name().parts)
-        elif here.take("PARTITIONED", "BY"):
-            at = here.at
-            try:
-                self.partitioned_by = columns_in(here.inside())
-            except Unreadable:
-                here.at = at
-                self.refused = ("PARTITIONED BY with functions of columns", _bracketed(here))
-            self.is_partitioned = True
-        elif here.sees("CLUSTER", "BY"):
-            begin = here.tokens[here.at].start
-            here.expect("CLUSTER", "BY")
+        elif here.clause("PARTITIONED", "BY", of=_LAYOUT):
+            self._partitioned(here)
+        elif here.clause("CLUSTER", "BY", of=_LAYOUT):
             columns = clustering_in(here)
             if columns is None:
-                self.refused = ("CLUSTER BY AUTO", Span(begin, here.tokens[here.at - 1].end))
+                self.refused = ("CLUSTER BY AUTO", here.since(begin))
             self.cluster_by = columns or ()
-        elif here.take("LOCATION"):
-            self.location = here.string("a location")
-        elif here.take("COMMENT"):
+        elif here.clause("LOCATION"):
+            self.location = location_in(here, self.target)
+        elif here.clause("COMMENT"):
             self.comment = here.string("a comment")
-        elif here.take("TBLPROPERTIES"):
+        elif here.clause("TBLPROPERTIES"):
             self.properties = properties_in(here.inside())
         else:
             said = here.at
@@ -210,34 +206,61 @@ class _Clauses:
                 raise here.unreadable("expected USING, PARTITIONED BY, CLUSTER BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
             if not here.is_done():
                 here.until(lambda at: any(at.sees(each) for each in _CLAUSES), "something")
-            self.refused = (word, Span(here.tokens[said].start, here.tokens[here.at - 1].end))
+            self.refused = (word, here.since(said))
+
+    def _partitioned(self, here: Cursor) -> None:
+        self.is_partitioned, at = True, here.at
+        if _has_functions(here.inside()):
+            self.refused = ("PARTITIONED BY with functions of columns", here.since(at))
+            return
+        here.at = at
+        self.partitioned_by = columns_in(here.inside())
+        twice = next((each for each in self.partitioned_by if each.type is not None and each.name.lower() in self.columns), None)
+        if twice is not None and twice.type is not None:
+            said = f"column {twice.name} is among the table's columns already; name it here without a type"
+            raise Unreadable(said, twice.type.start, twice.type.end)
+
+
+_LAYOUT: Final = "PARTITIONED BY or CLUSTER BY"
 
 
 _CLAUSES: Final = ("USING", "PARTITIONED", "CLUSTER BY", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
 
 
-def _bracketed(here: Cursor) -> Span:
-    begin = here.at
-    here.inside()
-    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+def _has_functions(within: Cursor) -> bool:
+    """Whether something like years(day) is in a list of columns, where a name and brackets come first; a type comes after a name."""
+    return any(
+        within.tokens[at].names and within.tokens[at + 1].upper == "(" and within.tokens[at - 1].upper in ("(", ",")
+        for at in range(within.at, within.end - 1)
+    )
+
+
+def location_in(here: Cursor, target: Name) -> str:
+    """What follows LOCATION. Raises Unreadable if the table is named by its path."""
+    begin = here.at - 1
+    location = here.string("a location")
+    if target.path is not None:
+        raise here.contradicting("LOCATION", here.since(begin), Span(target.start, target.end))
+    return location
 
 
 def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
     source = here.name()
-    as_of = when(here) if here.sees("VERSION") or here.sees("TIMESTAMP") else None
-    properties, location = None, None
+    as_of, properties, location = None, None, None
     while not here.is_done() and not here.sees(";"):
-        if here.take("TBLPROPERTIES"):
+        if here.clause("TBLPROPERTIES"):
             properties = properties_in(here.inside())
+        elif here.sees("VERSION") or here.sees("TIMESTAMP"):
+            as_of = when(here)
         else:
-            here.expect("LOCATION")
-            location = here.string("a location")
+            here.required("LOCATION")
+            location = location_in(here, target)
     return Clone(target, how, source, shallow, as_of, properties, location)
 
 
 def _like(here: Cursor, target: Name, how: str) -> Like:
     source = here.name()
-    told = _Clauses()
+    told = _Clauses(target)
     while not here.is_done() and not here.sees(";"):
         told.read(here)
         if told.refused is not None or told.is_partitioned or told.cluster_by or told.comment is not None:
@@ -250,7 +273,7 @@ def drop(here: Cursor) -> Drop | None:
     if not here.take("TABLE"):
         return None
     if_exists = here.take("IF", "EXISTS")
-    return Drop(here.name(), if_exists, here.take("PURGE"))
+    return Drop(here.name(), if_exists, here.clause("PURGE"))
 
 
 def undrop(here: Cursor) -> Undrop:
@@ -262,17 +285,19 @@ def undrop(here: Cursor) -> Undrop:
 def show(here: Cursor) -> Show | ShowTables | None:
     """SHOW: TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES, CREATE TABLE."""
     if here.take("TABLES"):
-        namespace = here.name() if here.take_one("IN", "FROM") is not None else None
-        here.take("LIKE")
+        namespace = here.name() if here.clause("IN") or here.clause("FROM") else None
+        here.clause("LIKE")
         return ShowTables(namespace, None if here.is_done() or here.sees(";") else here.string("a pattern"))
     if here.take("COLUMNS"):
         if here.take_one("IN", "FROM") is None:
             raise here.unreadable("expected IN")
         table = here.name()
-        space = here.name() if here.take_one("IN", "FROM") is not None else None
+        space = here.name() if here.clause("IN") or here.clause("FROM") else None
+        if space is not None and len(table.parts) > 1:
+            raise here.contradicting("the namespace", Span(space.start, space.end), Span(table.start, table.end))
         return Show(table if space is None else Name((*space.parts, *table.parts), table.start, space.end), "columns")
     if here.take("PARTITIONS"):
-        return Show(here.name(), "partitions", partition=partition_in(here) if here.take("PARTITION") else ())
+        return Show(here.name(), "partitions", partition=partition_values(here) if here.clause("PARTITION") else ())
     if here.take("TBLPROPERTIES"):
         target = here.name()
         if not here.sees("("):
@@ -294,7 +319,7 @@ def describe(here: Cursor) -> Describe | None:
         here.at += 1
         here.take("TABLE")
         target = here.name()
-        return Describe(target, "history", here.number("a number of versions") if here.take("LIMIT") else None)
+        return Describe(target, "history", here.number("a number of versions") if here.clause("LIMIT") else None)
     if here.take_one("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "SELECT", "WITH", "FROM", "VALUES"):
         return None
     here.take("TABLE")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from ...statements.altering import Alter, ColumnAction
-from ...statements.cursor import Name, Span
+from ...statements.columns import Check
+from ...statements.cursor import Name, Span, position
 from ...statements.foreign import Foreign
 from ...statements.tables import Create, Drop, Like, Undrop
 from ...storage.errors import InvalidRequest, PredicateError, TableExists, TableNotFound
@@ -48,11 +49,8 @@ def definition_of(asked: Request, statement: Create) -> Definition:
         raise asked.refused(name, "the table has no columns: list them in brackets, or add AS SELECT ...")
     asked.check_columns(schema)
     if schema.fields:
-        for condition in (
-            *(each.condition for each in statement.checks),
-            *(each for column in statement.columns for each in column.checks),
-        ):
-            _require_columns(asked, condition, schema)
+        for each in _checks(statement):
+            _require_columns(asked, each.condition, schema)
     location = name.path or statement.location
     own = None if name.path else name.quoted
     return Definition(statement.how, own, location, schema, partition_by, properties, statement.comment, statement.cluster_by)
@@ -90,17 +88,27 @@ def to_replace(asked: Request, wanted: Create) -> bool | None:
 
 
 def _properties(asked: Request, statement: Create) -> dict[str, str]:
-    """The table's properties, with its constraints and its key, which are properties, too."""
+    """The table's properties, with its constraints and its key, which are properties, too. Raises InvalidRequest for one given twice."""
     properties = dict(statement.properties or {})
-    for check in statement.checks:
-        properties[_CONSTRAINT + check.name] = asked.expression(check.condition)
-    for column in statement.columns:
-        for number, condition in enumerate(column.checks):
-            properties[f"{_CONSTRAINT}{column.name}_{number + 1}"] = asked.expression(condition)
+    taken = {name.lower(): "TBLPROPERTIES" for name in properties}
+    for check in _checks(statement):
+        name = _CONSTRAINT + check.name
+        if name.lower() in taken:
+            said = f"there is a constraint {check.name} already, by {taken[name.lower()]}; give each another name"
+            raise asked.refused(check.at, said)
+        taken[name.lower()] = f"the one at {position(asked.text, check.at)}"
+        properties[name] = asked.expression(check.condition)
     key = statement.key or tuple(each.name for each in statement.columns if each.is_key)
+    if key and _KEY.lower() in taken:
+        raise asked.refused(statement.target, f"PRIMARY KEY ({', '.join(key)}) and the property {_KEY} are the same; give one of them")
     if key:
         properties[_KEY] = ",".join(key)
     return properties
+
+
+def _checks(statement: Create) -> tuple[Check, ...]:
+    """All constraints: the table's, and those of its columns."""
+    return (*statement.checks, *(each for column in statement.columns for each in column.checks))
 
 
 def drop(asked: Request, statement: Drop, _: Place) -> Answer:
