@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ from sluice.tables.manage import recovery
 
 from .decoding import decoded_once
 from .machine import Machine
-from .scheduler import Crashed, Event, Lock, Scheduler, Task, TaskLocal, current
+from .scheduler import Crashed, Event, Lock, Task, TaskLocal, current
 
 __all__ = ["simulated_environment"]
 
@@ -101,36 +100,32 @@ def _pool(*args: Any, **kwargs: Any) -> Executor:
     return ThreadPoolExecutor(*args, **kwargs) if _machine() is None else _AtOnce()
 
 
-class _OneByOne(Executor):
-    """A pool with one simulated thread."""
+class _Threads(Executor):
+    """A machine's pool, with a simulated thread for each work."""
 
-    def __init__(self, scheduler: Scheduler, machine: Machine) -> None:
-        self._scheduler, self._machine = scheduler, machine
-        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._busy = False
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Let the thread do it."""
+        """Let a new thread do it."""
         future: Future[_T] = Future()
-        self._waiting.append((future, lambda: fn(*args, **kwargs)))
-        if not self._busy:
-            self._busy = True
-            self._scheduler.spawn(self._machine, self._work, f"{self._machine.name} background")
-        return future
 
-    def _work(self) -> None:
-        while self._waiting:
-            future, body = self._waiting.popleft()
+        def work() -> None:
             try:
-                future.set_result(body())
+                future.set_result(fn(*args, **kwargs))
             except Exception as error:  # noqa: BLE001 - as a pool does
                 future.set_exception(error)
-        self._busy = False
+
+        self._machine.around.scheduler.spawn(self._machine, work, f"{self._machine.name} background")
+        return future
 
 
-def _background_pool(*args: Any, **kwargs: Any) -> Executor:
+_real_pool = background._pool
+
+
+def _background_pool() -> Executor:
     machine = _machine()
-    return ThreadPoolExecutor(*args, **kwargs) if machine is None else _OneByOne(machine.around.scheduler, machine)
+    return _real_pool() if machine is None else _Threads(machine)
 
 
 def _wait(futures: Collection[Future[Any]], timeout: float | None = None) -> Any:
@@ -287,7 +282,7 @@ def simulated_environment(
     before, before_too = set(Background._all), set(Checkpointer._all)
     patches: list[Any] = [
         patch.object(uuid, "uuid4", _guid),
-        patch.object(background, "ThreadPoolExecutor", _background_pool),
+        patch.object(background, "_pool", _background_pool),
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(leases, "_of_thread", TaskLocal()),

@@ -6,7 +6,6 @@ analyser and not run. Locks are those of Spark's sessions, also for the statemen
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -36,6 +35,7 @@ from ..statements.cursor import Span
 from ..statements.locks import Lock, Unlock
 from ..statements.maintenance import Optimize
 from ..statements.rows import Insert, Merge, Truncate
+from ..storage.caches import ForkSafeLock
 from ..storage.schema.schema import StructType
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
@@ -162,7 +162,7 @@ def _matching(asked: Asked, statement: Merge, schema: StructType, edits: Sequenc
 
 
 _of_sessions: Final[dict[SparkSession, Locks]] = {}
-_guard: Final = threading.Lock()
+_guard: Final = ForkSafeLock()
 
 
 def _locks_of(spark: SparkSession) -> Locks:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from weakref import WeakSet
@@ -20,35 +20,42 @@ _BYTES_PER_CHARACTER: Final = 100
 
 
 class ForkSafeLock:
-    """Like `threading.Lock`, but free in a forked process, and in a copy made by pickling."""
+    """Like `threading.Lock` (`RLock` if reentrant), but free in a forked process, and in a copy made by pickling.
+
+    In a forked process a lock that another thread held would never be released: that thread does not exist there.
+    """
 
     _all: ClassVar[WeakSet[ForkSafeLock]] = WeakSet()
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, *, reentrant: bool = False) -> None:
+        self._reentrant = reentrant
+        self._make()
         self._all.add(self)
+
+    def _make(self) -> None:
+        self._lock = threading.RLock() if self._reentrant else threading.Lock()
 
     def acquire(self, *, blocking: bool = True) -> bool:
         """Take the lock; returns False if it is taken and `blocking` is false."""
         return self._lock.acquire(blocking=blocking)
 
     def release(self) -> None:
-        """Release the lock; any thread may."""
+        """Release the lock; any thread may, unless it is reentrant."""
         self._lock.release()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self._lock.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.release()
+        self._lock.__exit__(kind, error, trace)
 
-    def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
-        return ForkSafeLock, ()
+    def __reduce__(self) -> tuple[Callable[[], ForkSafeLock], tuple[()]]:
+        return partial(ForkSafeLock, reentrant=self._reentrant), ()
 
     @classmethod
     def _free_all(cls) -> None:
         for each in list(cls._all):
-            each._lock = threading.Lock()
+            each._make()
 
 
 os.register_at_fork(after_in_child=ForkSafeLock._free_all)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
+from ...storage.caches import ForkSafeLock
 from ...storage.errors import InvalidRequest, Unavailable
 from ..errors import UnknownFormat
 from ..fields import MalformedRecord
@@ -80,7 +80,7 @@ class Neighbours:
 
     def __init__(self, lead: TableParts) -> None:
         self._lead = lead
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._known: dict[str, TableParts] = {}
 
     def know(self, parts: Iterable[TableParts]) -> None:

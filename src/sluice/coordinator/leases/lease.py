@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Final
 
+from ...storage.caches import ForkSafeLock
 from ...storage.errors import Unavailable
 from ..errors import LeaseLost, SessionLost
 from ..nodes.lease_records import LeaseNode, Place
@@ -47,7 +48,7 @@ class Lease:
         self._store: CoordinationStore = request.store
         self._pid = os.getpid()
         self._released = False
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._wake = home.clock.event()
         self._why = ""
 
@@ -92,8 +93,8 @@ class Lease:
             self._released = True
         mine: list[Lease] = _stack()
         mine[:] = [lease for lease in mine if lease is not self]
-        self._wake.set()
-        if self._pid == os.getpid():
+        if self._pid == os.getpid():  # in a forked process a thread that does not exist there may hold the event's lock
+            self._wake.set()
             let_go(self.home, self._store, list(self._nodes))
 
     @contextmanager

@@ -13,6 +13,7 @@ when nothing refers to it any more, and at the latest when its time is over.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -91,6 +92,7 @@ class ReservedTurn:
         self.paths = tuple(request.nodes)
         """Its nodes, as intents and commits that wait name them."""
         self._ended = home.clock.event()
+        self._pid = os.getpid()
         self._let_go = partial(let_go, home, request.store, list(request.nodes))
         self._siblings = _turns_here()
         self._siblings.add(self)
@@ -98,10 +100,11 @@ class ReservedTurn:
         home.aside(partial(_end, weakref.ref(self), self._ended, self._let_go, ends), "sluice-turn")
 
     def release(self) -> None:
-        """End the turn; doing so again does nothing."""
+        """End the turn; doing so again, or in a process forked from its owner's, does nothing."""
         self._siblings.discard(self)
-        self._ended.set()
-        self._let_go()
+        if self._pid == os.getpid():  # in a forked process a thread that does not exist there may hold the event's lock
+            self._ended.set()
+            self._let_go()
 
 
 def reserve(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Final
 
 import orjson
 
+from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...version import __version__
 from ..errors import SessionLost
@@ -98,7 +98,7 @@ class Presence:
         self._application = application
         self._clock = clock or SystemClock()
         self._since_ms = self._clock.now_ms()
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock(reentrant=True)
         self._pid = os.getpid()
         self._life = self._born()
 
@@ -260,7 +260,7 @@ def oldest_term(node: Node) -> int:
 
 
 _presences: dict[Address, Presence] = {}
-_presences_lock = threading.RLock()
+_presences_lock = ForkSafeLock(reentrant=True)
 
 
 def presence_of(coordinator: str | None, application: str) -> Presence:

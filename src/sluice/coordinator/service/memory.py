@@ -34,9 +34,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from threading import Lock, RLock
 from typing import ClassVar, TypeVar
 
+from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ..errors import CoordinatorUnavailable, SessionLost
 from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, Op, ReplyLost, Write, check_ops, check_path
@@ -108,7 +108,7 @@ class MemoryCoordination:
     """
 
     _named: ClassVar[dict[str, MemoryCoordination]] = {}
-    _named_lock: ClassVar[Lock] = Lock()
+    _named_lock: ClassVar[ForkSafeLock] = ForkSafeLock()
 
     def __init__(self) -> None:
         self.tree = Tree()
@@ -120,9 +120,9 @@ class MemoryCoordination:
         self._sessions: dict[int, MemorySession] = {}
         self._last_session = 0
         self._last_call = 0
-        self.lock = RLock()
+        self.lock = ForkSafeLock(reentrant=True)
         self.outbox: deque[Watch] = deque()
-        self._delivering = Lock()
+        self._delivering = ForkSafeLock()
 
     @classmethod
     def named(cls, name: str) -> MemoryCoordination:

@@ -11,7 +11,6 @@ clones for streams, which `sparkSession` makes `Session`s, too; setting it to fa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +20,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+from ...storage.caches import ForkSafeLock
 from ..active_session import run_stop_hooks
 from .reader import Reader, StreamReader
 from .stream_writer import StreamWriter
@@ -29,7 +29,7 @@ from .writer_v2 import WriterV2
 
 ROUTING: Final = "spark.sluice.routing"
 
-_lock: Final = threading.Lock()
+_lock: Final = ForkSafeLock()
 # PySpark's own, for whom sluice did not make the session.
 _write: Final[Any] = DataFrame.__dict__["write"]
 _write_to: Final[Any] = DataFrame.__dict__["writeTo"]

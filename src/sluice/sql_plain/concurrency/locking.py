@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from ...coordinator.facade.leasing import EXCLUSIVE, SHARED, Lease, LeaseOn, leases
 from ...statements.cursor import Name, Span
 from ...statements.locks import Lock, Locked, Unlock
+from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...tables.table import Table
@@ -54,7 +55,7 @@ class Locks:
 
     def __init__(self) -> None:
         self._held: list[_Held] = []
-        self._guard = threading.Lock()
+        self._guard = ForkSafeLock()
 
     def take(self, wanted: Sequence[tuple[LeaseOn, _OnTable]], wait_s: float | None) -> Answer:
         """Wait for leases, all in one request, and keep them."""

@@ -60,7 +60,8 @@ class _Spooled:
     """A temporary file of this process, removed with the last reference to this object."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="sluice-")  # noqa: SIM115 (it lives as long as this)
+        # Without a buffer: a buffer's lock may be held by another thread when a process forks, and closing takes that lock.
+        self._file = tempfile.TemporaryFile(prefix="sluice-", buffering=0)  # noqa: SIM115 (it lives as long as this)
         self._size = 0
 
     def __del__(self) -> None:
@@ -71,8 +72,9 @@ class _Spooled:
 
     def append(self, data: bytes | bytearray) -> None:
         """Append data, before anybody reads."""
-        self._file.write(data)
-        self._file.flush()
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
         self._size += len(data)
 
     def pieces(self) -> Iterator[bytes]:

@@ -7,18 +7,19 @@ with Arrow under their own names (`sluice.<name>:<takes>-><gives>`). A scan rais
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ..caches import ForkSafeLock
 
 __all__ = ["Term", "and_", "is_nan", "or_", "per_array", "per_value"]
 
 Term: TypeAlias = pa.Array | pa.Scalar | pc.Expression
 
 _REGISTERED: Final[set[str]] = set()
-_LOCK: Final = Lock()
+_LOCK: Final = ForkSafeLock()
 
 
 def or_(left: Term, right: Term) -> Term:

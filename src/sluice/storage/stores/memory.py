@@ -26,14 +26,15 @@ Verbs: get (also get_range and open_input), put, put_if_absent, head, list, dele
 from __future__ import annotations
 
 import io
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
+from ..caches import ForkSafeLock
 from ..dataclass import dataclass
 from ..errors import ObjectNotFound, StorageFull, StorageUnavailable
 from .objects import ObjectInfo, check_folder, check_key
@@ -88,7 +89,7 @@ class MemoryDisk:
     unfinished: set[str] = field(default_factory=set[str])
     faults: list[Fault] = field(default_factory=list[Fault])
     calls: list[tuple[Verb, str]] = field(default_factory=list[tuple[Verb, str]])
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: ForkSafeLock = field(default_factory=partial(ForkSafeLock, reentrant=True))
 
     def arm(self, fault: Fault) -> None:
         """Arm a custom fault."""

@@ -26,6 +26,7 @@ import ssl
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -108,11 +109,22 @@ class _Shared:
     def __init__(self) -> None:
         self.conditional: dict[tuple[str, str], bool] = {}
         self.reset()
-        os.register_at_fork(after_in_child=self.reset)
+        os.register_at_fork(after_in_child=self.begin_again)
 
     def reset(self) -> None:
         self.clients: dict[_ClientKey, tuple[Any, _Puts]] = {}
         self.lock = threading.Lock()
+
+    def begin_again(self) -> None:
+        """In a forked process: leave the parent's connections alone.
+
+        A pool of connections that is collected closes them, and takes the lock of its queue for that.
+        """
+        for each in list(getattr(weakref.finalize, "_registry", ())):
+            alive = each.peek()
+            if alive is not None and getattr(alive[1], "__module__", "") == "urllib3.connectionpool":
+                each.detach()
+        self.reset()
 
     def client(self, key: _ClientKey) -> tuple[Any, _Puts]:
         if key not in self.clients:

@@ -6,7 +6,6 @@ whether a table exists and is sluice's; here ratified versions count, too.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -19,6 +18,7 @@ from ...coordinator.limits import Limits
 from ...storage.actions import Action, actions_of
 from ...storage.actions.features import is_managed
 from ...storage.actions.texts import stored_text
+from ...storage.caches import ForkSafeLock
 from ...storage.constants import PROBE_PREFIX
 from ...storage.errors import (
     CorruptLogFile,
@@ -89,7 +89,7 @@ class Access:
         self.consistency = check_consistency(consistency)
         self._snapshots: dict[int, Snapshot] = {}
         self._shown: Snapshot | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @staticmethod
     def opened(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> Access:

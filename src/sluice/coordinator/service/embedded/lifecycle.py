@@ -86,11 +86,17 @@ class Membership:
         self._left.set()
         if self._lock is not None:
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for forked children that still hold a copy
-            self.forget()
+            self._close()
 
     def forget(self) -> None:
-        """In a forked child: close the inherited copy of the lock, which leaves the parent's membership alone."""
-        self._left.set()
+        """In a forked child: close the inherited copy of the lock, which leaves the parent's membership alone.
+
+        Nothing is signalled: a thread of the parent may hold the event's lock, and it does not exist here.
+        """
+        self._left = threading.Event()
+        self._close()
+
+    def _close(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
