@@ -1,5 +1,5 @@
 # make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
-# make test [ARGS="-k s3"]  the tests
+# make test [ARGS="-k s3" LIMIT_MINUTES=25]  the tests; a run that takes longer says what hung, and is ended
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
 # make test-delta           Delta Lake on Spark and DuckDB read what sluice wrote, and Delta Lake takes over what was given back (fetches both)
@@ -37,6 +37,8 @@ SEED =
 WORLDS =
 ONLY =
 ARGS =
+# After so many minutes a run of tests says what hung, and is ended; 0 for no limit.
+LIMIT_MINUTES = 25
 
 .PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
@@ -55,7 +57,7 @@ demo: java $(READY)
 	@$(BIN)/sluice demo --store $(STORE) $(ARGS)
 
 # More workers than cores: many tests wait for sessions to end, for servers to start and for calls to give up.
-PYTEST = $(BIN)/python -m pytest --dist worksteal
+PYTEST = $(BIN)/python -m tests.limited --minutes $(LIMIT_MINUTES) -- $(BIN)/python -m pytest --dist worksteal
 
 # Spark's JVMs of the tests read their classes from a file, which is made where there is none that fits.
 spark-classes: java $(READY)
@@ -67,6 +69,7 @@ test: java $(READY) spark-classes
 test-fast: $(READY)
 	@$(PYTEST) -n 4 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
 
+test-long: LIMIT_MINUTES = 240
 test-long: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) --hypothesis-profile=long -m "long or hypothesis" $(ARGS)
 

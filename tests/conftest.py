@@ -47,7 +47,7 @@ settings.register_profile("standard", max_examples=30)
 settings.register_profile("long", max_examples=200)
 settings.load_profile("standard")  # unless --hypothesis-profile names another one
 
-pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.spark_jvm"]
+pytest_plugins = ["tests.fixtures.run_report", "tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.spark_jvm"]
 
 
 def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:

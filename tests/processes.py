@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MARK", "Process", "end_spark_gateway", "marked", "wait_for_end"]
+__all__ = ["MARK", "Process", "catches", "end_spark_gateway", "marked", "wait_for_end"]
 
 MARK = "SLUICE_TEST_SESSION"
 
@@ -36,19 +36,33 @@ class Process:
             return
 
 
-def marked(value: str) -> list[Process]:
-    """The processes, other than this one, in whose environment MARK has `value`. Empty where there is no /proc."""
+def marked(value: str, name: str = MARK) -> list[Process]:
+    """The processes, other than this one, in whose environment that variable has `value`. Empty where there is no /proc.
+
+    With MARK, those are left out that belong to the interpreter and end with it.
+    """
     found = []
-    wanted = f"{MARK}={value}".encode()
+    wanted = f"{name}={value}".encode()
+    helpers = _HELPERS_OF_PYTHON if name == MARK else ()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes().split(b"\0")
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:  # it ended while we looked, or is not ours
             continue
-        if wanted in environment and int(folder.name) != os.getpid() and not any(name in command for name in _HELPERS_OF_PYTHON):
+        if wanted in environment and int(folder.name) != os.getpid() and not any(helper in command for helper in helpers):
             found.append(Process(int(folder.name), command))
     return found
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal, which would end it otherwise."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def wait_for_end(value: str, *, patience_s: float) -> list[Process]:

@@ -8,7 +8,6 @@ import gc
 import os
 import re
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -61,7 +60,7 @@ def in_child(work: Callable[[], object]) -> int:
     if child == 0:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            faulthandler.dump_traceback_later(CHILD_S - 1, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(CHILD_S - 1, file=2)
             signal.alarm(CHILD_S)
             work()
         except BaseException:  # noqa: BLE001 - the parent sees the status
