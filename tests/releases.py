@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.coordinator import formats
+
 __all__ = ["BEING_COMPILED", "NAMED", "Edit", "Release", "raised", "this_release"]
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -38,8 +40,9 @@ NAMED: Sequence[Edit] = (Edit("version.py", '__version__ = "0.1.0"', '__version_
 
 
 def raised(constant: str) -> Sequence[Edit]:
-    """The edits that raise one of the numbers in `formats.py` from 1 to 2."""
-    return (*NAMED, Edit("coordinator/formats.py", f"{constant}: Final = 1\n", f"{constant}: Final = 2\n"))
+    """The edits that raise one of the numbers in `formats.py` by 1."""
+    number = getattr(formats, constant)
+    return (*NAMED, Edit("coordinator/formats.py", f"{constant}: Final = {number}\n", f"{constant}: Final = {number + 1}\n"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import BinaryIO, TypeVar
 
-from sluice.coordinator.formats import Release
+from sluice.coordinator.formats import RENDERING, Release
 from sluice.coordinator.nodes.presence import Presence
 from sluice.coordinator.service.memory import Fault, MemorySession
 from sluice.storage.errors import StorageUnavailable
@@ -125,7 +125,7 @@ class Machine:
         engine = "sluice/newer" if upgraded and around.releases != "one" else ENGINE
         if around.releases != "renderings":
             return Release(engine)
-        return Release(engine, rendering=2 if upgraded or around.scheduler.now >= around.weather.until_s else 1)
+        return Release(engine, rendering=RENDERING + (upgraded or around.scheduler.now >= around.weather.until_s))
 
     def store_at(self, location: str) -> SimulatedStore:
         """The objects of a table as this machine reaches them."""

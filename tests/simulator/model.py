@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from sluice.coordinator.formats import RENDERING
+
 from .evidence import Evidence, TableEvidence
 from .garbage import judge_garbage
 from .history import LOST, Answer, Call, History, Told, Verdict
@@ -135,7 +137,7 @@ class _Answers:
         self._evidence, self._history = evidence, evidence.history
         kinds: set[str] = {name for call in self._history.calls for name in (call.operation.kind, *(s.kind for s in call.operation.steps))}
         lost = () if self._history.lost_at is None else LOST  # also where nobody was left to rebuild them
-        newer = any(each.rendering > 1 for table in self._history.tables for each in table.ratified)
+        newer = any(each.rendering > RENDERING for table in self._history.tables for each in table.ratified)
         unknown = ("UnknownFormat",) if newer else ()
         self._expected = ("TableNotFound", *unknown, *lost, *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
 

@@ -28,8 +28,11 @@ CATALOG_FORMAT: Final = 1
 """Likewise for the records of names: the catalog's, its namespaces', names and dropped tables."""
 CONSUMER_FORMAT: Final = 1
 """Likewise for the positions of consumers."""
-RENDERING: Final = 1
-"""The highest rendering that this release reads, and the one it writes: how a plan and its transactions become a version's bytes."""
+RENDERING: Final = 2
+"""The highest rendering that this release reads, and the one it writes: how a plan and its transactions become a version's bytes.
+
+1: removed files have the time at which their writer removed them, by its own clock. 2: they have their version's time.
+"""
 
 
 @dataclass(frozen=True, slots=True)

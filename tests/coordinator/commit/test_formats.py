@@ -10,7 +10,7 @@ import pytest
 
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
 from sluice.coordinator.fields import MalformedRecord
-from sluice.coordinator.formats import INTENT_FORMAT, Release
+from sluice.coordinator.formats import INTENT_FORMAT, RENDERING, Release
 from sluice.coordinator.nodes.layout import SlotName
 from sluice.coordinator.nodes.records import Head, Published
 from sluice.coordinator.rules.intent import Intent
@@ -19,7 +19,7 @@ from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.store import ANY_VERSION
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
 
-NEWER = Release("sluice/0.2.0", rendering=2)
+NEWER = Release("sluice/0.2.0", rendering=RENDERING + 1)
 NAMED = Release("sluice/0.2.0")
 SHORT = QUICK.but(publication_wait_s=0.1)
 
@@ -74,7 +74,7 @@ def test_a_rendering_that_is_not_known_is_waited_for(world: World) -> None:
     before = nodes(world), len(world.log())
     old = world.client(SHORT)
     for attempt in (old.committer.publisher.publish_pending, lambda: old.committer.log.content(1)):
-        with pytest.raises(UnknownFormat, match=r"rendering of version 1 by sluice/0\.2\.0 is 2, this release of sluice knows up to 1"):
+        with pytest.raises(UnknownFormat, match=r"rendering of version 1 by sluice/0\.2\.0 is 3, this release of sluice knows up to 2"):
             attempt()
     prune(old.context)
     assert (nodes(world), len(world.log())) == before

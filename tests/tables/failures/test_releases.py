@@ -26,7 +26,7 @@ IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5, publication_wait_s=1.0)
 _BY_NUMBER = Edit(
     "coordinator/publication/rendering.py",
     '    return orjson.dumps({"commitInfo": info}) + b"\\n"',
-    '    return orjson.dumps({"commitInfo": {**info, **({"shape": "new"} if by.number > 1 else {})}}) + b"\\n"',
+    '    return orjson.dumps({"commitInfo": {**info, **({"shape": "new"} if by.number > 2 else {})}}) + b"\\n"',
 )
 
 
@@ -105,7 +105,7 @@ def test_a_rendering_this_release_does_not_know_waits_for_those_who_do(place: Pl
     newer.write(place.order(fast_path=True), dies_at="after-ratify")
     nodes = sorted(Path(place.location).rglob("*"))
     begun = time.monotonic()
-    with pytest.raises(sluice.ProtocolMismatch, match=r"rendering of version 2 by sluice/0\.2\.0 is 2, this release .* up to 1") as read:
+    with pytest.raises(sluice.ProtocolMismatch, match=r"rendering of version 2 by sluice/0\.2\.0 is 3, this release .* up to 2") as read:
         table.snapshot()
     assert time.monotonic() - begun < 10
     assert read.value.retryable

@@ -5,7 +5,8 @@ whatever its release: a change of the output is another rendering, with another 
 
 A table with row tracking gives numbers to the rows of every new file ("Row Tracking" in PROTOCOL.md), from its base row id
 on, in order. The next free id is known when the version is decided, and files get their ids when it is rendered, so a rebased
-commit need not rewrite anything.
+commit need not rewrite anything. In the same way removed files get the version's time: the writers' clocks may be wrong by days,
+and engines forget removals, and delete files, by that time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from typing import Any
 
 import orjson
 
-from ...storage.actions import Action, AddFile, DomainMetadata, decode_text, encode
+from ...storage.actions import Action, AddFile, DomainMetadata, RemoveFile, decode, decode_text, encode
 from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN
-from ...storage.actions.texts import Text, concatenated
+from ...storage.actions.texts import Text, concatenated, lines, spooled
 from ...storage.actions.wide_statistics import record_count
 from ..nodes.records import Rendering, VersionPlan
 from ..rules.winner import Member
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_STAMPS_REMOVALS = 2
+"""The first rendering in which removed files have their version's time."""
+_REMOVAL = b'{"remove":{'
+_REMOVED_AT = re.compile(rb'(\{"remove":\{"path":"(?:[^"\\]|\\.)*","dataChange":(?:true|false))(?:,"deletionTimestamp":-?[0-9]+)?')
+"""The begin of the line of a removal, as sluice writes it."""
 
 
 def _transaction(member: Member, ordinal: int, ratified_ms: int, joint: Mapping[str, int] | None) -> dict[str, Any]:
@@ -94,12 +100,32 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
 def render(plan: VersionPlan, members: Sequence[Member], by: Rendering) -> Text:
     """The bytes of a version's log file: commitInfo first (required by in-commit timestamps), then all actions in order.
 
-    In a table that tracks rows, the new files get their row ids here, since only now their version is known.
+    In a table that tracks rows, the new files get their row ids here, since only now their version is known; removed files get
+    the version's time.
     """
     actions = concatenated(m.actions for m in members)
     if plan.first_row_id is not None:
         actions = numbered(actions, first=plan.first_row_id, version=plan.version)
+    if by.number >= _STAMPS_REMOVALS:
+        actions = stamped(actions, plan.timestamp_ms)
     return concatenated((_commit_info(plan, members, by), actions))
+
+
+def stamped(actions: Text, timestamp_ms: int) -> Text:
+    """The actions, with this time in every removal."""
+    if isinstance(actions, bytes) and _REMOVAL not in actions:
+        return actions
+    return spooled(_stamped_line(line, timestamp_ms) + b"\n" for line in lines(actions) if line)
+
+
+def _stamped_line(line: bytes, timestamp_ms: int) -> bytes:
+    if not line.startswith(_REMOVAL):
+        return line
+    begin = _REMOVED_AT.match(line)
+    if begin is not None:
+        return b'%b,"deletionTimestamp":%d%b' % (begin[1], timestamp_ms, line[begin.end() :])
+    action = decode(line)  # with its fields in another order
+    return encode(replace(action, deletion_timestamp=timestamp_ms)) if isinstance(action, RemoveFile) else line
 
 
 class RowCountMissing(ValueError):
