@@ -34,8 +34,9 @@ def drop_command(at: At, as_json: bool, keep_data: bool, yes: bool) -> None:
 
 @click.command("forget")
 @on_table
-def forget_command(at: At, as_json: bool) -> None:
+@click.option("--lose-unpublished", is_flag=True, help="Also if versions are lost that were ratified and not published.")
+def forget_command(at: At, as_json: bool, lose_unpublished: bool) -> None:
     """Remove the coordinator's nodes of a table whose folder is gone."""
-    version = forget(at.location, **at.reached)
+    version = forget(at.location, **at.reached, lose_unpublished=lose_unpublished)
     text = f"forgotten: {at.location}, which was at version {version}"
     print_facts({"forgotten": at.location, "version": version}, as_json=as_json, text=text)

@@ -19,7 +19,7 @@ from typing import Final
 
 from ...coordinator.facade import registry
 from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Head, SystemClock, Timeout, bounding
 from ...storage.actions import CommitInfo, decode_commit
 from ...storage.constants import LOG_FOLDER
 from ...storage.dataclass import dataclass
@@ -143,19 +143,21 @@ def forget(
     *,
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    lose_unpublished: bool = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> int:
     """Remove the coordinator's nodes of a table whose log is gone (its folder was moved or deleted); returns its last version.
 
-    Versions that were ratified but not published are lost. Clients that have the table open get TableDropped. Raises
-    InvalidRequest while the log exists, TableNotFound if the coordinator knows no table.
+    Versions that were ratified and not published are in these nodes only. Then it refuses with InvalidRequest: put the folder back and
+    open the table, which publishes them, or lose them on purpose with `lose_unpublished`. Clients that have the table open get
+    TableDropped. Raises InvalidRequest while the log exists, TableNotFound if the coordinator knows no table.
     """
     address = TableAddress.of(location, coordinator, storage_options, "forget")
     with bounding(timeout_s, SystemClock()):
-        return _forgotten(address, address.coordinated())
+        return _forgotten(address, address.coordinated(), lose_unpublished=lose_unpublished)
 
 
-def _forgotten(address: TableAddress, table: CoordinatedTable) -> int:
+def _forgotten(address: TableAddress, table: CoordinatedTable, *, lose_unpublished: bool) -> int:
     registry.remove_closed_tree(table)
     if not table.exists():
         raise TableNotFound(f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location)
@@ -167,8 +169,25 @@ def _forgotten(address: TableAddress, table: CoordinatedTable) -> int:
             location=address.location,
             version=version,
         )
+    if not lose_unpublished:
+        _require_published(address, table, head)
     if head.version < 0:
         registry.remove_new_tree(table)
     else:
         registry.bury_tree(table, head, deleting=False, forgotten=version is None)
     return head.version
+
+
+def _require_published(address: TableAddress, table: CoordinatedTable, head: Head) -> None:
+    published = table.published_version()
+    if published < head.version:
+        first = published + 1
+        lost = f"version {first} is" if first == head.version else f"versions {first} to {head.version} are"
+        raise InvalidRequest(
+            f"{lost} ratified and not published, so only the coordinator has what {address.location} got there: put the folder back and "
+            "open the table, which publishes it; or lose it on purpose with sluice forget --lose-unpublished "
+            "(lose_unpublished=True in Python)",
+            location=address.location,
+            published=published,
+            version=head.version,
+        )
