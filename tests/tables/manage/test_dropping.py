@@ -485,7 +485,7 @@ def test_nodes_with_versions_that_only_they_have_are_not_forgotten(local: Place,
     aside = Path(f"{local.location}-aside")
     Path(local.location).rename(aside)
     before = nodes_of(local)
-    with pytest.raises(sluice.InvalidRequest, match="versions 3 to 4 are ratified and not published.*--lose-unpublished"):
+    with pytest.raises(sluice.InvalidRequest, match=r"versions 3 to 4 are ratified and not published.*--lose-unpublished"):
         sluice.forget(local.location, coordinator=local.coordinator)
     assert nodes_of(local) == before
     aside.rename(local.location)

@@ -15,7 +15,6 @@ from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, a
 from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Txn
 from ..actions.uris import spellings
 from ..dataclass import dataclass
-from ..errors import CorruptLogFile
 
 # Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
@@ -36,6 +35,7 @@ def _no_tombstones() -> LayeredTable[RemoveFile]:
 class ReplayState:
     """The state after the actions so far; `commit_info` belongs to the last commit, if it had one.
 
+    `disorder` says which commit has an in-commit timestamp that is not later than its predecessor's; "" if none has.
     `lists_at` is the version whose `files` and `tombstones` are read on first use, before known changes are merged in; -1 if
     nothing is read for them.
     """
@@ -48,6 +48,7 @@ class ReplayState:
     files: LayeredTable[AddFile] = field(default_factory=_no_files)
     tombstones: LayeredTable[RemoveFile] = field(default_factory=_no_tombstones)
     lists_at: int = -1
+    disorder: str = ""
 
     def after(self, commits: Iterable[Iterable[Action]]) -> ReplayState:
         """The state after these commits, each given by its actions, in order."""
@@ -84,7 +85,7 @@ class ReplayState:
             timed = _timed(protocol, metadata)
             if timed:
                 # check: timestamps-grow
-                _require_later(info, former)
+                state = _compared(state, info, former)
         state = replace(state, protocol=protocol, metadata=metadata, commit_info=info)
         if transactions:
             state = replace(state, app_transactions={**self.app_transactions, **transactions})
@@ -105,18 +106,18 @@ def _timed(protocol: Protocol | None, metadata: Metadata | None) -> bool:
     return protocol is not None and metadata is not None and in_commit_timestamps(protocol, metadata)
 
 
-def _require_later(info: CommitInfo | None, former: CommitInfo | None) -> None:
-    """Raise CorruptLogFile for a commit whose in-commit timestamp is not later than its predecessor's.
+def _compared(state: ReplayState, info: CommitInfo | None, former: CommitInfo | None) -> ReplayState:
+    """The state, which notes the first commit whose in-commit timestamp is not later than its predecessor's.
 
-    While they are on they grow strictly ("In-Commit Timestamps" in PROTOCOL.md). A file that was overwritten with another
-    version's copy breaks that.
+    While they are on they grow strictly ("In-Commit Timestamps" in PROTOCOL.md). A file that was edited, or overwritten with another
+    version's copy, breaks that.
     """
-    if info is None or former is None or info.in_commit_timestamp is None or former.in_commit_timestamp is None:
-        return
-    if info.in_commit_timestamp <= former.in_commit_timestamp:
-        raise CorruptLogFile(
-            f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than its predecessor's, "
-            f"{former.in_commit_timestamp}: one of the two files has another version's content (here {info.fields.get('operation')}, "
-            f"transaction {info.fields.get('txnId')}). sluice doctor names it; restore it from a copy",
-            in_commit_timestamp=info.in_commit_timestamp,
-        )
+    if info is None or former is None or info.in_commit_timestamp is None or former.in_commit_timestamp is None or state.disorder:
+        return state
+    if info.in_commit_timestamp > former.in_commit_timestamp:
+        return state
+    return replace(
+        state,
+        disorder=f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than its predecessor's, "
+        f"{former.in_commit_timestamp} (here {info.fields.get('operation')}, transaction {info.fields.get('txnId')})",
+    )

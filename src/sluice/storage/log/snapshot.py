@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -17,8 +18,9 @@ from ..stores.objects import ObjectStore
 from .log_state import fetch_actions, read_state
 from .replay import ReplayState
 from .segment import LogFile, LogSegment, list_segment, list_versions
-from .timetravel import in_commit_timestamp, leading_commit_info
+from .timetravel import in_commit_timestamp, leading_commit_info, refuse_copies
 
+_log = logging.getLogger(__name__)
 # If a list cannot be read because files of the log are gone, it is read from the present log.
 _LOOKS_MAX: Final = 3
 
@@ -74,6 +76,7 @@ class Snapshot:
     def _load(cls, store: ObjectStore, segment: LogSegment) -> Snapshot:
         snapshot = cls(segment.location, segment.version, 0, read_state(store, segment), store)
         check_readable(snapshot.protocol, snapshot.metadata)
+        snapshot._look_at_disorder()
         snapshot._timestamp_ms = _timestamp(store, segment, snapshot)
         snapshot._file = segment.last_commit
         return snapshot
@@ -101,7 +104,25 @@ class Snapshot:
         snapshot = Snapshot(self._location, version, self._timestamp_ms if timestamp is None else timestamp, state, self._store)
         if snapshot.protocol is not self.protocol or snapshot.metadata is not self.metadata:
             check_readable(snapshot.protocol, snapshot.metadata)
+        if state.disorder != self._state.disorder:
+            snapshot._look_at_disorder()
         return snapshot
+
+    def _look_at_disorder(self) -> None:
+        """Warn if somebody changed the time of a commit. Raises CorruptLogFile if a file is another version's copy."""
+        if self._state.disorder and self._store is not None:
+            refuse_copies(self._store, self._state.disorder)
+            _log.warning("%s can be read, and not written: %s", self._location, self._state.disorder)
+
+    def require_order(self) -> None:
+        """Raise CorruptLogFile if in-commit timestamps do not grow: then nothing is written, since commits go by them."""
+        if self._state.disorder:
+            raise CorruptLogFile(
+                f"{self._location} can be read, and not written: {self._state.disorder}. Somebody changed one of the two files after its "
+                "commit; sluice doctor names it; restore it from a copy",
+                location=self._location,
+                version=self._version,
+            )
 
     def refresh(self, store: ObjectStore) -> Snapshot:
         """The snapshot of the latest version in the log: this one advanced by the commits since.

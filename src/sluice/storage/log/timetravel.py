@@ -75,6 +75,26 @@ def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
     return action if isinstance(action, CommitInfo) else None
 
 
+def refuse_copies(store: ObjectStore, disorder: str) -> None:
+    """Raise CorruptLogFile if two commits of the log are one transaction's: one file was copied over the other, whose rows are lost.
+
+    `disorder` says by what that was noticed.
+    """
+    versions: dict[str, int] = {}
+    for version in sorted(list_versions(store).commits):
+        info = commit_info(store, version)
+        transaction = None if info is None else info.fields.get("txnId")
+        if transaction is None:
+            continue
+        if transaction in versions:
+            raise CorruptLogFile(
+                f"{disorder}: versions {versions[transaction]} and {version} have one content, so one file was copied over the other. "
+                "sluice doctor names it; restore it from a copy",
+                file=commit_path(version),
+            )
+        versions[transaction] = version
+
+
 def in_commit_timestamp(store: ObjectStore, version: int) -> int:
     """The in-commit timestamp of a version that must have one. Raises CorruptLogFile if it has none."""
     info = commit_info(store, version)

@@ -165,9 +165,12 @@ class Access:
     def new_transaction_id(self) -> str:
         """A GUID that names a transaction for ever and is part of its files' names, so that their owner is known.
 
-        Raises LogGap or TableDropped if the log that this object has read is gone: then nothing is written.
+        Raises LogGap or TableDropped if the log that this object has read is gone, CorruptLogFile if its times are out of order: then
+        nothing is written.
         """
         known = self._newest()
+        if known is not None:
+            known.require_order()
         return self.ours.new_transaction_id(-1 if known is None else known.version)
 
     def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:

@@ -66,6 +66,7 @@ class Checkpointer:
             # others go on: versions ratified meanwhile may be ahead of the log again
             published = None if self._access.reads_only else self._access.ours.publish()
             snapshot = self._access.at(published)
+            snapshot.require_order()
             write_checkpoint(self._access.store, snapshot)
             return snapshot.version
 

@@ -132,7 +132,10 @@ class _Run:
         """Do all of it."""
         access, dry_run = self.access, self.dry_run
         self.check()
-        configuration = access.read(consistency="latest").configuration
+        latest = access.read(consistency="latest")
+        if not dry_run:
+            latest.require_order()
+        configuration = latest.configuration
         retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
         now_ms, full = _now_of(access.store)
         found = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)

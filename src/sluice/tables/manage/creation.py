@@ -300,6 +300,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     """
     store = address.store()
     snapshot = Snapshot.load(store)
+    snapshot.require_order()
     table = address.coordinated()
     registry.remove_closed_tree(table)
     snapshot = all_published(table, snapshot)

@@ -144,6 +144,7 @@ def rebuild(
     snapshot = Snapshot.load(store)
     if not is_managed(snapshot.protocol):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
+    snapshot.require_order()
     require_coordinator_lost(table, snapshot, former)
     with claimed(table) as claim:
         remove_new_tree(table)  # nobody ratifies a first version beside this log
