@@ -15,8 +15,10 @@ from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
 from ..coordinator.facade.names import TableName, find, home_of
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
+from ..coordinator.times import Moment
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
+from ..storage.notebook import html_of_fields
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .client.address import TableAddress
@@ -30,7 +32,7 @@ from .manage.properties import cluster_by, domains_of, remove_domain, set_domain
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
 from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
 from .read.following import CHANGES, ChangePlace, Follower, Selection, follow
-from .read.history import HistoryEntry, history
+from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .table_management import TableManagement
 from .transact import ATTEMPTS, transact
@@ -347,12 +349,12 @@ class Table(TableManagement):
     def snapshot(
         self,
         version: int | None = None,
-        timestamp: int | None = None,
+        timestamp: Moment | None = None,
         *,
         consistency: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> TableSnapshot:
-        """The latest version, the version of a number, or the version that was current at a time (ms since the epoch, UTC).
+        """The latest version, the version of a number, or the version that was current at a time: a `datetime`, ISO 8601 text or ms.
 
         `consistency` says which version is the latest: "latest", "published", "serial" or "session", as `open` explains them; by
         default the table's own level. Raises VersionNotFound for a version after the latest one, or one that was cleaned up.
@@ -362,8 +364,8 @@ class Table(TableManagement):
 
     def changes(
         self,
-        after: int,
-        up_to: int | None = None,
+        after: Moment,
+        up_to: Moment | None = None,
         *,
         by: str = "version",
         columns: Sequence[str] | None = None,
@@ -373,7 +375,7 @@ class Table(TableManagement):
     ) -> pa.Table:
         """The rows that the versions after `after`, up to and including `up_to` (None: the latest), inserted and deleted, oldest first.
 
-        `after` = -1 is before the first version; with `by` = "timestamp" both are ms since the epoch. The result has the table's columns
+        `after` = -1 is before the first version; with `by` = "timestamp" both are times (`snapshot`). The result has the table's columns
         (or `columns`), `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name these, too. Raises VersionNotFound
         and MissingObject for history that was cleaned up; both say what still exists. `changes_batches` needs bounded memory only.
         `timeout_s` bounds the requests to the coordinator, here and in the methods below, not those to the store.
@@ -383,8 +385,8 @@ class Table(TableManagement):
 
     def changes_batches(
         self,
-        after: int,
-        up_to: int | None = None,
+        after: Moment,
+        up_to: Moment | None = None,
         *,
         by: str = "version",
         columns: Sequence[str] | None = None,
@@ -398,8 +400,8 @@ class Table(TableManagement):
 
     def split_changes(
         self,
-        after: int,
-        up_to: int | None = None,
+        after: Moment,
+        up_to: Moment | None = None,
         *,
         by: str = "version",
         consistency: str | None = None,
@@ -493,7 +495,7 @@ class Table(TableManagement):
         with self._bounding(timeout_s):
             remove_consumer(self._access, name)
 
-    def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> list[HistoryEntry]:
+    def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> History:
         """The latest transactions, newest first."""
         with self._bounding_reads(timeout_s):
             return history(self._access, limit)
@@ -562,3 +564,15 @@ class Table(TableManagement):
 
     def __repr__(self) -> str:
         return f"Table({self.location!r}, version={self.version})"
+
+    def _repr_html_(self) -> str:
+        shown = {"version": self.version, "partitioned by": self.partition_columns, "properties": self.properties}
+        return html_of_fields(self.location, shown | {"columns": {column.name: column.type for column in self.schema}})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A pickled table opens the same table where it is unpickled; the pickle has the storage options, also credentials."""
+        return _reopened, (type(self), self._access.address, self._access.consistency, self._ack, self._timeout_s)
+
+
+def _reopened(kind: type[Table], address: TableAddress, consistency: str, ack: str, timeout_s: float) -> Table:
+    return kind(Access.opened(address, None, consistency), ack=ack, timeout_s=timeout_s)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, SystemClock, Timeout, bounding
+from ..coordinator.times import Moment
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
 from .client.address import TableAddress
@@ -60,7 +61,7 @@ class TableManagement(TableWrites):
         self,
         target: str | os.PathLike[str],
         version: int | None = None,
-        timestamp: int | None = None,
+        timestamp: Moment | None = None,
         *,
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -86,13 +87,13 @@ class TableManagement(TableWrites):
     def restore(
         self,
         version: int | None = None,
-        timestamp: int | None = None,
+        timestamp: Moment | None = None,
         *,
         ignore_missing_files: bool = False,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Make the table what it was at a version, or at a time (ms since the epoch, UTC): files, schema, partitioning and properties.
+        """Make the table what it was at a version, or at a time (see `snapshot`): files, schema, partitioning, properties.
 
         The versions since then stay in the history. Applications' numbers, keys, and users' metadata domains stay as they are, and the
         protocol is never lowered. Returns None, and makes no version, if nothing differs. An exclusive lease keeps others' commits waiting

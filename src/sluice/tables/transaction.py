@@ -494,7 +494,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         outcome = ask(self.id, limit, after=self.read_version)
         if outcome.error is not None:
             raise outcome.error
-        return outcome.commit
+        return None if outcome.commit is None else outcome.commit if self._change is None else self._change.measured(outcome.commit)
 
     def _submit(self, limit: Timeout) -> Commit | None:
         repeated = self.repeated()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from ...storage.actions import Action
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType
+from ..commit.outcomes import Commit
 from ..rules.isolation import IsolationLevel
 from ..rules.operation_kinds import Kind
 
@@ -73,6 +74,10 @@ class Change:
     """Nodes of the turns reserved for it."""
     user_metadata: str = ""
     """A text of the user's for the history (Delta's `userMetadata`)."""
+
+    def measured(self, commit: Commit) -> Commit:
+        """The commit of this change, with the metrics; a commit that was there before is not this change's."""
+        return commit if commit.repeated else replace(commit, metrics={name: int(value) for name, value in self.metrics.items()})
 
     @property
     def read_version(self) -> int:

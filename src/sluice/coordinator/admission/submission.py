@@ -60,7 +60,9 @@ def submit(
     Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
     """
     with bounding(timeout_s, changes[0][0].clock) as deadline, WaitingCommit() as waiting:
-        return _Submission(changes, ack, filing, done_before).run(deadline, waiting)
+        commits = _Submission(changes, ack, filing, done_before).run(deadline, waiting)
+    made = {table.location: change for table, change in changes}
+    return {location: made[location].measured(commit) if location in made else commit for location, commit in commits.items()}
 
 
 class _Submission:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, fields
+from datetime import datetime
 from typing import Final
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, SluiceError, Unavailable
+from ...storage.notebook import html_of_fields
 from ..nodes.context import TableContext
 from ..nodes.identity import made_ms
 from ..nodes.layout import VerdictName
@@ -16,6 +18,7 @@ from ..publication.pruning import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
+from ..times import time_of
 from .queue import Claim
 
 
@@ -28,7 +31,8 @@ class Commit:
     read it yet. `repeated` is True if this transaction (or its application's number) had been committed before, so that
     nothing was written again. After a lost reply it may be True for the call that committed, and if two calls commit one
     plan at once it may be False for both; the place in the log is the same for all. `commits` is the number of commits made
-    by the call: more than one for a compaction of very many files, of which this is the last.
+    by the call: more than one for a compaction of very many files, of which this is the last. `metrics` are the operation's counts
+    under Delta's names, such as `numDeletedRows` and `numOutputRows`: of a commit that this process made, else empty.
     """
 
     version: int
@@ -38,6 +42,16 @@ class Commit:
     published: bool = True
     repeated: bool = False
     commits: int = 1
+    metrics: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def time(self) -> datetime | None:
+        """The version's in-commit timestamp, in UTC; None if its file had been cleaned up."""
+        return time_of(self.timestamp) if self.timestamp else None
+
+    def _repr_html_(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        return html_of_fields(f"Commit of version {self.version}", shown | {"timestamp": self.time})
 
 
 @dataclass(frozen=True, slots=True)

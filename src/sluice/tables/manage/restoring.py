@@ -25,6 +25,7 @@ from ...coordinator.facade.leasing import lease_on_table, leases
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Pin, Reads, Timeout
 from ...coordinator.rules.isolation import IsolationLevel, table_policy
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
 from ...storage.actions.clustering import clustering_columns, clustering_domain
 from ...storage.actions.features import check_writable, reader_features, with_features, writer_features
@@ -50,7 +51,7 @@ def restore(
     access: Access,
     version: int,
     *,
-    timestamp: int | None = None,
+    timestamp: Moment | None = None,
     ignore_missing_files: bool = False,
     user_metadata: str | None = None,
     ack: str = "published",
@@ -72,7 +73,9 @@ def restore(
             change = _change(access, latest, access.at(version), pinned, ignore_missing=ignore_missing_files)
             if change is None:
                 return None
-            parameters = {"version": str(version)} if timestamp is None else {"version": str(version), "timestamp": iso_time(timestamp)}
+            parameters = {"version": str(version)}
+            if timestamp is not None:
+                parameters["timestamp"] = iso_time(milliseconds_of(timestamp))
             return access.ours.commit(replace(change, parameters=parameters, user_metadata=text), ack=ack, timeout_s=deadline)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...coordinator.times import Moment
 from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile, actions_of
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
@@ -57,8 +58,8 @@ _ROW: Final = "row"
 
 def changes(
     access: Access,
-    after: int,
-    up_to: int | None = None,
+    after: Moment,
+    up_to: Moment | None = None,
     *,
     by: str = "version",
     columns: Sequence[str] | None = None,
@@ -67,7 +68,7 @@ def changes(
 ) -> pa.Table:
     """The rows inserted and deleted in the versions of (after, up_to], oldest first, followed by `CHANGE_COLUMNS`.
 
-    By "version", `after` = -1 is before the first one; by "timestamp", both are ms since the epoch and a version counts if
+    By "version", `after` = -1 is before the first one; by "timestamp", both are times and a version counts if
     after < its time <= up_to. `up_to` None is the latest version that `consistency` shows. Rows have the schema of the last
     version; `where` may name the change columns, too. Raises InvalidRequest for an invalid interval, VersionNotFound for
     versions that do not exist (any more), MissingObject if needed data files were cleaned up: both say what is still
@@ -79,8 +80,8 @@ def changes(
 
 def iter_changes(
     access: Access,
-    after: int,
-    up_to: int | None = None,
+    after: Moment,
+    up_to: Moment | None = None,
     *,
     by: str = "version",
     columns: Sequence[str] | None = None,
@@ -125,7 +126,7 @@ class ChangesPart:
 
 
 def split_changes(
-    access: Access, after: int, up_to: int | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
+    access: Access, after: Moment, up_to: Moment | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
 ) -> list[ChangesPart]:
     """An incremental read in up to `parts` pieces, at least one; all of its versions are published when this returns."""
     span = _span(access, after, up_to, by, consistency)
@@ -197,7 +198,7 @@ def _as_added(gone: RemoveFile, version: int) -> AddFile:
     )
 
 
-def _span(access: Access, after: int, up_to: int | None, by: str, consistency: str | None) -> VersionRange:
+def _span(access: Access, after: Moment, up_to: Moment | None, by: str, consistency: str | None) -> VersionRange:
     if by not in ("version", "timestamp"):
         raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
     resolve = range_by_version if by == "version" else range_by_time

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, fields
+from datetime import datetime
 from typing import Any
 
+from ...coordinator.times import time_of
 from ...storage.actions import CommitInfo, actions_of
 from ...storage.actions.texts import stored_text
 from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, ObjectNotFound
 from ...storage.log.paths import commit_path
+from ...storage.notebook import html_of_fields, html_of_rows
 from ..client.access import Access
 
 
@@ -50,8 +53,27 @@ class HistoryEntry:
     user_name: str | None = None
     cluster_id: str | None = None
 
+    @property
+    def time(self) -> datetime:
+        """The version's time, in UTC."""
+        return time_of(self.timestamp)
 
-def history(access: Access, limit: int | None) -> list[HistoryEntry]:
+    def _repr_html_(self) -> str:
+        return html_of_fields(f"Version {self.version}", _shown(self))
+
+
+class History(list[HistoryEntry]):
+    """Entries of a history, newest first, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return html_of_rows(map(_shown, self))
+
+
+def _shown(entry: HistoryEntry) -> dict[str, object]:
+    return {each.name: getattr(entry, each.name) for each in fields(entry)} | {"timestamp": entry.time}
+
+
+def history(access: Access, limit: int | None) -> History:
     """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
     version = access.latest().version if access.reads_only else access.ours.fresh_head().version
     entries: list[HistoryEntry] = []
@@ -61,7 +83,7 @@ def history(access: Access, limit: int | None) -> list[HistoryEntry]:
             break
         entries.extend(reversed(list(_entries(version, info))))
         version -= 1
-    return entries if limit is None else entries[:limit]
+    return History(entries if limit is None else entries[:limit])
 
 
 def entries_of(access: Access, version: int) -> list[HistoryEntry]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock, Timeout, bounding
+from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import reader_features, writer_features
 from ...storage.actions.filetable import picked
+from ...storage.actions.wide_statistics import record_count
 from ...storage.constants import NAME_KEY
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
@@ -17,11 +23,18 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
+from ...storage.notebook import html_of_fields
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.clustering_rules import clustering_names
+from .dataset import dataset_of
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # its stubs are not installed
+    import polars as pl
+    import pyarrow.dataset as ds
 
 
 class TableSnapshot:
@@ -111,8 +124,59 @@ class TableSnapshot:
         batches = scan.batches(self.files(predicate), wanted, predicate, chosen=True)
         return batches if ids is None else (batch.rename_columns(ids.shown(batch.schema.names)) for batch in batches)
 
+    @property
+    def time(self) -> datetime:
+        """The version's commit time, in UTC."""
+        return time_of(self.timestamp)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows. Files whose statistics do not say are counted by reading their deletion vectors and footers."""
+        files = self.raw.files
+        vectors = pc.fill_null(pc.struct_field(files["deletion_vector"], "cardinality"), 0)
+        counts = [record_count(stats) for stats in files["stats"].to_pylist()]
+        unknown = files.filter(pa.array([count is None for count in counts], pa.bool_()))
+        live: int = sum(count - gone for count, gone in zip(counts, vectors.to_pylist(), strict=True) if count is not None)
+        scan, _ = self._scan([], None)
+        live += scan.read(unknown, [], chosen=True).num_rows
+        return live
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows by the Arrow PyCapsule interface, in bounded memory: Polars, DuckDB, pandas and Arrow read a snapshot as it is."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches()).__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pd.DataFrame:
+        """The rows that `to_arrow` returns, as a pandas DataFrame. Raises InvalidRequest if pandas is not installed."""
+        if find_spec("pandas") is None:
+            raise InvalidRequest("to_pandas() needs pandas, which is not installed: pip install pandas")
+        return self.to_arrow(columns, where).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pl.DataFrame:
+        """The rows that `to_arrow` returns, as a Polars DataFrame. Raises InvalidRequest if Polars is not installed."""
+        if find_spec("polars") is None:
+            raise InvalidRequest("to_polars() needs Polars, which is not installed: pip install polars")
+        return cast("pl.DataFrame", import_module("polars").from_arrow(self.to_arrow(columns, where)))
+
+    def to_dataset(self) -> ds.Dataset:
+        """The rows as a pyarrow dataset, whose readers (DuckDB, Polars' `scan_pyarrow_dataset`) choose columns, rows and partitions.
+
+        Parquet files are read when the dataset is; the rows of files with deletion vectors are read into memory now.
+        """
+        return dataset_of(self._store, self.raw, self.struct)
+
     def __repr__(self) -> str:
         return f"TableSnapshot({self.raw!r})"
+
+    def _repr_html_(self) -> str:
+        raw = self.raw
+        about = {
+            "time": self.time,
+            "files": self.num_files,
+            "bytes": pc.sum(raw.files["size"]).as_py() or 0,
+            "partitioned by": self.partition_columns,
+            "columns": {column.name: column.type for column in self.schema},
+        }
+        return html_of_fields(f"Version {self.version} of {self._store.location}", about)
 
 
 def snapshot_of(access: Access, version: int | None, consistency: str | None = None, *, timeout_s: Timeout) -> TableSnapshot:
@@ -168,18 +232,11 @@ def detail_of(snapshot: TableSnapshot, location: str) -> TableDetail:
     )
 
 
-def asked_version(store: ObjectStore, version: int | None, timestamp: int | None) -> int | None:
-    """The version of that number, or the one that was current at `timestamp` (ms since the epoch, UTC); None if neither is given.
+def asked_version(store: ObjectStore, version: int | None, timestamp: Moment | None) -> int | None:
+    """The version of that number, or the one that was current at `timestamp`; None if neither is given.
 
-    Raises InvalidRequest if both are given, or for a time that is no whole number; VersionNotFound for a time outside the log.
+    Raises InvalidRequest if both are given, or for what is no time; VersionNotFound for a time outside the log.
     """
     if version is not None and timestamp is not None:
         raise InvalidRequest(f"version={version} and timestamp={timestamp} were given; give one of them")
-    if timestamp is None:
-        return version
-    if type(timestamp) is not int:
-        raise InvalidRequest(
-            f"timestamp {timestamp!r} is not a time: give milliseconds since the epoch, such as int(when.timestamp() * 1000)",
-            timestamp=timestamp,
-        )
-    return version_at(store, timestamp)
+    return version if timestamp is None else version_at(store, milliseconds_of(timestamp))

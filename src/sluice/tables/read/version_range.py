@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
+from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, CommitInfo, Metadata
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, VersionNotFound
@@ -43,9 +44,10 @@ class VersionRange:
         return file_times(self.access.store)
 
 
-def range_by_version(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
+def range_by_version(access: Access, after: Moment, up_to: Moment | None, consistency: str | None) -> VersionRange:
     """Versions after < v <= up_to; None is the latest one, -1 is before the first. Raises InvalidRequest, VersionNotFound."""
-    _require_numbers("version", after, up_to)
+    after = _version("after", after)
+    up_to = None if up_to is None else _version("up_to", up_to)
     if after < -1:
         raise InvalidRequest(f"after={after} is not a version: give the last version you have, -1 for none", after=after)
     if up_to is not None and after > up_to:
@@ -58,12 +60,13 @@ def range_by_version(access: Access, after: int, up_to: int | None, consistency:
     return VersionRange(access, after, last.version, last.metadata, _is_published(access, consistency))
 
 
-def range_by_time(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
-    """Versions whose time t is after < t <= up_to, in ms since the epoch; None is up to the latest version.
+def range_by_time(access: Access, after: Moment, up_to: Moment | None, consistency: str | None) -> VersionRange:
+    """Versions whose time t is after < t <= up_to; None is up to the latest version.
 
     Raises InvalidRequest, and VersionNotFound if versions of that time may have been cleaned up.
     """
-    _require_numbers("timestamp", after, up_to)
+    after = milliseconds_of(after, name="after")
+    up_to = None if up_to is None else milliseconds_of(up_to, name="up_to")
     if up_to is not None and after > up_to:
         raise InvalidRequest(f"after={after} is later than up_to={up_to}: changes are read forwards", after=after)
     latest = access.read(None, consistency)
@@ -89,11 +92,10 @@ def range_by_time(access: Access, after: int, up_to: int | None, consistency: st
     return VersionRange(access, first, last, metadata, published)
 
 
-def _require_numbers(what: str, after: object, up_to: object) -> None:
-    for name, value in (("after", after), ("up_to", up_to)):
-        if type(value) is not int and not (value is None and name == "up_to"):
-            advice = "a whole number" if what == "version" else "milliseconds since the epoch, such as int(when.timestamp() * 1000)"
-            raise InvalidRequest(f"{name}={value!r} is not a {what}: give {advice}")
+def _version(name: str, value: object) -> int:
+    if type(value) is not int:
+        raise InvalidRequest(f"{name}={value!r} is not a version: give a whole number")
+    return value
 
 
 def _is_published(access: Access, consistency: str | None) -> bool:
