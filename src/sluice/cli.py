@@ -24,6 +24,7 @@ from .commands.names import namespaces, tables
 from .commands.parts import (
     PIPE_WIDTH,
     At,
+    Checked,
     all_of,
     coordinator_option,
     json_option,
@@ -120,7 +121,7 @@ def show(at: At, as_json: bool) -> None:
 
 @main.command()
 @on_table
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many transactions to show.")
+@click.option("--limit", type=Checked("history.limit"), default=20, show_default=True, help="How many transactions to show.")
 def history(at: At, as_json: bool, limit: int) -> None:
     """Show the latest transactions of a table, newest first: who did what, and how long each waited."""
     with at.open_to_read() as table:
@@ -215,7 +216,7 @@ def clients(coordinator: str | None, as_json: bool) -> None:
 
 @main.command()
 @coordinator_option
-@click.option("--latency-ms", type=click.FloatRange(min=0), default=0.0, help="Delay added to every request to the S3 server.")
+@click.option("--latency-ms", type=Checked("seconds"), default=0.0, help="Delay added to every request to the S3 server.")
 @click.option("--bucket", default="sluice", show_default=True, help="The bucket to make.")
 @json_option
 def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) -> None:
@@ -246,14 +247,12 @@ def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) 
 )
 @coordinator_option
 @storage_option
-@click.option("--rows", type=click.IntRange(min=1), help="Take a sample of this many flights instead of all 336,776.")
+@click.option("--rows", type=Checked("max_rows"), help="Take a sample of this many flights instead of all 336,776.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the sample, and the order of the corrections.")
 @click.option("--spark/--no-spark", default=True, help="Load the airports by Spark applications (default), or by Python programs instead.")
 @click.option("--sql", is_flag=True, help="Instead: a day of a warehouse in SQL alone, without Spark.")
 @click.option("--keep", is_flag=True, help="Keep the table and the jobs' logs.")
-@click.option(
-    "--time-limit", "time_limit_s", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds before giving up."
-)
+@click.option("--time-limit", "time_limit_s", type=Checked("poll_s"), default=600.0, show_default=True, help="Seconds before giving up.")
 def demo(*, sql: bool, **options: Any) -> None:
     """Five writers and a deleting process on one table, all at once, and the proof that nothing was lost.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .coordinator.facade.table import this_client
 from .coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
+from .storage.arguments import checked
 from .storage.errors import InvalidRequest
 from .tables.joint_transaction import JointTransaction, Named
 from .tables.table import Table
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@checked
 def transaction(
     first: Any = None,
     /,
@@ -89,6 +91,7 @@ def transaction(
     )
 
 
+@checked
 def transact(
     work: Callable[[JointTransaction], T],
     coordinator: str | None = None,

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from .coordinator.facade.administration import Address, start_embedded
 from .spark_integration.options import STORAGE_OPTIONS_VARIABLE
 from .spark_integration.session.routing import Builder, send_statements
+from .storage.arguments import checked
 from .storage.errors import InvalidRequest
 from .storage.stores.s3_options import S3Options, redact_logs
 
@@ -30,6 +31,7 @@ _CONFIGURATION: Final = {
 }
 
 
+@checked
 def configure(
     builder: SparkSession.Builder,
     *,

@@ -358,18 +358,18 @@ def test_holding_one_and_waiting_for_the_other_in_a_circle_is_told(place: Place,
 
 
 BAD: dict[str, Callable[[sluice.Table], object]] = {
-    "mode is 'read'; use one of shared, exclusive": lambda t: t.lease("read"),
+    "mode is 'read' of type str: give one of shared, exclusive": lambda t: t.lease("read"),
     "a lease covers whole partitions, but delay = 1 depends on rows; name its partition columns": lambda t: t.lease(
         where="origin = 'JFK' AND delay = 1"
     ),
     "nowhere": lambda t: t.lease(where="nowhere = 1"),
     "wait_s is -1": lambda t: t.lease(wait_s=-1),
     "wait_s is 'soon'": lambda t: t.lease(wait_s=cast("float", "soon")),
-    "name='a\\\\nb'": lambda t: t.lease(name="a\nb"),
-    "at most 200": lambda t: t.lease(name="a" * 201),
+    "name is 'a": lambda t: t.lease(name="a\nb"),
+    "1 to 200": lambda t: t.lease(name="a" * 201),
     "give a list": lambda _: sluice.leases([]),
     "give a list of": lambda _: sluice.leases("load"),
-    "a lease needs a name": lambda _: sluice.lease(""),
+    "name is ''": lambda _: sluice.lease(""),
     "several coordinators": lambda t: sluice.leases([t, sluice.lease_on("a", coordinator="memory://another")]),
     "attempts is 0": lambda t: t.transact(lambda _: None, attempts=0),
 }

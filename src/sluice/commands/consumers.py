@@ -8,6 +8,8 @@ from typing import Final
 import click
 
 from ..coordinator.times import text_of as time_text
+from ..storage.arguments import RULES
+from ..storage.errors import InvalidRequest
 from .parts import At, ListsByItself, on_table, print_facts, print_grid, print_json
 
 _COLUMNS: Final = {
@@ -62,9 +64,10 @@ def _version(_context: click.Context, _parameter: click.Parameter, given: str) -
     """The version to go on after."""
     if given in ("earliest", "latest"):
         return -1 if given == "earliest" else None
-    if not given.isdecimal():
-        raise click.BadParameter(f"{given!r} is neither a version nor earliest nor latest")
-    return int(given)
+    try:
+        return int(RULES["if_version"].of_text("--to", given))
+    except InvalidRequest as error:
+        raise click.BadParameter(f"{error.message}, earliest or latest") from None
 
 
 @consumers.command("reset")

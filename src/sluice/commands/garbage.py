@@ -11,13 +11,13 @@ import orjson
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.times import text_of as time_text
 from ..tables.manage.recovery import RecoveryReport, recover, recover_all
-from .parts import At, on_table, print_grid, print_json, timeout_option, within
+from .parts import At, Checked, on_table, print_grid, print_json, timeout_option, within
 
 
 @click.command("vacuum")
 @on_table
 @click.option("--dry-run", is_flag=True, help="List what would be deleted, and delete nothing.")
-@click.option("--retain-hours", type=click.FloatRange(min=0), help="How long replaced files are kept; the table's own time by default.")
+@click.option("--retain-hours", type=Checked("retain_hours"), help="How long replaced files are kept; the table's own time by default.")
 @click.option("--force", is_flag=True, help="Allow a time shorter than the table's: readers of older versions may lose their files.")
 @click.option("--include-foreign", is_flag=True, help="Also delete old files that nothing accounts for; without it they are listed.")
 @timeout_option
@@ -57,7 +57,7 @@ def vacuum_command(
 @on_table
 @click.option(
     "--wait-s",
-    type=click.FloatRange(min=0),
+    type=Checked("seconds"),
     help=f"How long to wait for clients of the lost coordinator ({LONGEST_SESSION_S + LONGEST_PUT_S:g}); less only if none is alive.",
 )
 @click.option("--all", "all_below", is_flag=True, help="LOCATION is a folder: recover all tables below it, sharing one wait.")

@@ -11,7 +11,7 @@ import click
 
 from ..coordinator.health import DEFAULT_BOUND_S, Health, health
 from ..tables.manage.doctor import doctor
-from .parts import At, coordinator_option, json_option, on_table, print_json
+from .parts import At, Checked, coordinator_option, json_option, on_table, print_json
 
 _PAUSE_S: Final = 0.5
 _WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
@@ -23,7 +23,7 @@ _STATUS: Final = {True: 0, False: 1, None: 3}
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(min=0),
+    type=Checked("seconds"),
     default=0.0,
     metavar="SECONDS",
     help="Ask again until all is well, for at most this time.",
@@ -31,7 +31,7 @@ _STATUS: Final = {True: 0, False: 1, None: 3}
 @click.option(
     "--bound",
     "bound_s",
-    type=click.FloatRange(min=0),
+    type=Checked("bound_s"),
     default=DEFAULT_BOUND_S,
     show_default=True,
     metavar="SECONDS",

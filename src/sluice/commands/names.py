@@ -11,7 +11,7 @@ import click
 from ..coordinator.times import text_of as time_text
 from ..tables.catalog.catalog import Catalog
 from ..tables.catalog.entries import DroppedTable, NamedTable
-from .parts import ListsByItself, all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
+from .parts import Checked, ListsByItself, all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
 
 _TABLES: Final = {"name": "name", "kind": "kind", "location": "location"}
 _DROPPED: Final = {"name": "name", "dropped": "dropped", "by": "by", "state": "state", "id": "id", "location": "location"}
@@ -143,7 +143,7 @@ def undrop_table(
 @click.argument("name", required=False)
 @click.option(
     "--retain-hours",
-    type=click.FloatRange(min=0),
+    type=Checked("retain_hours"),
     default=168.0,
     show_default=True,
     help="Keep tables dropped more recently.",

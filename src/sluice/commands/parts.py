@@ -12,8 +12,11 @@ import orjson
 from rich.console import Console
 from rich.table import Table as Grid
 
+from ..coordinator.facade.administration import check_address
 from ..coordinator.facade.values import Deadline, SystemClock, bounding
+from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest
 from ..tables.table import Table
 
 PIPE_WIDTH: Final = 160
@@ -41,6 +44,30 @@ class ListsByItself(click.Group):
         return super().parse_args(ctx, args if is_told else ["list", *args])
 
 
+class Checked(click.ParamType[Any]):
+    """The text of an option, by the rule for the parameter of that name in `storage.arguments`."""
+
+    name = "text"
+
+    def __init__(self, parameter: str) -> None:
+        self.rule = RULES[parameter]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value that the text means; ends the command for a text that means none."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.rule.of_text(param.opts[0] if param else self.name, value)
+        except InvalidRequest as error:
+            self.fail(error.message, param, ctx)
+
+
+def _address(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    """The coordinator's address, if it is one."""
+    check_address(given)
+    return given
+
+
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one decorator."""
 
@@ -56,6 +83,8 @@ coordinator_option = click.option(
     "--coordinator",
     metavar="ADDRESS",
     envvar="SLUICE_COORDINATOR",
+    type=Checked("coordinator"),
+    callback=_address,
     help="zk://host:2181,.../chroot or embedded://[/directory]; default: SLUICE_COORDINATOR.",
 )
 storage_option = click.option(
@@ -133,7 +162,7 @@ def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]])
 
 
 timeout_option: Final = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Maximum time; no limit by default."
+    "--timeout", "timeout_s", type=Checked("seconds"), metavar="SECONDS", help="Maximum time; no limit by default."
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .parts import all_of, coordinator_option, pairs, storage_option
+from .parts import Checked, all_of, coordinator_option, pairs, storage_option
 
 
 @click.command("sql")
@@ -33,7 +33,7 @@ from .parts import all_of, coordinator_option, pairs, storage_option
 @click.option(
     "--arg", "args", multiple=True, metavar="NAME=VALUE", callback=pairs, help="The value, a text, of the parameter :NAME; may be repeated."
 )
-@click.option("--max-rows", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows of a table on the screen, at most.")
+@click.option("--max-rows", type=Checked("max_rows"), default=1000, show_default=True, help="Rows of a table on the screen, at most.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark's master, if Spark is started.")
 @click.option("--spark-log", is_flag=True, help="Show what Spark logs; otherwise only errors are shown.")
 @all_of(coordinator_option, storage_option)

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
+from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, SluiceError
+from ..storage.errors import SluiceError
 from .commit.queue import undecided
 from .errors import UnknownFormat
 from .fields import MalformedRecord
@@ -57,6 +58,7 @@ class Health:
         return False if False in answers else None if None in answers else True
 
 
+@checked
 def health(coordinator: str | None = None, *, bound_s: float = DEFAULT_BOUND_S, timeout_s: float = 5.0) -> Health:
     """Examine the coordinator and all its tables; leaves no changes.
 
@@ -66,9 +68,6 @@ def health(coordinator: str | None = None, *, bound_s: float = DEFAULT_BOUND_S, 
     one. `timeout_s` limits the requests to the servers and those to the tables, each. A bad state is not an exception;
     raises InvalidRequest and UnknownScheme for an invalid address or time.
     """
-    for name, value in (("bound_s", bound_s), ("timeout_s", timeout_s)):
-        if type(value) not in (int, float) or not 0 <= value < float("inf"):
-            raise InvalidRequest(f"{name} is {value!r}; give seconds, 0 or more")
     address, clock = Address.parse(coordinator), SystemClock()
     with bounding(timeout_s, clock):
         commits, session = _commits(coordinator)

@@ -35,12 +35,6 @@ def assignments(value: Assignments | None, argument: str) -> dict[str, Expressio
     return dict(value)
 
 
-def require(value: object, kind: type, argument: str) -> None:
-    """Raise ValueError, as Delta does, unless the value is of the type; True is no int here."""
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{argument} is {value!r} of {type(value)}; it must be of type {kind.__name__}")
-
-
 def required_type(what: str, values: Sequence[Any]) -> NoReturn:
     """Raise TypeError for arguments of a builder."""
     found = ", ".join(f"{value!r} of {type(value)}" for value in values)
@@ -54,20 +48,6 @@ def names(given: Sequence[Any], what: str) -> tuple[str, ...]:
         if type(each) is not str:
             required_type(f"{what} column must be str", [each])
     return tuple(listed)
-
-
-def check_clone(target: object, is_shallow: object, replace: object, properties: object) -> None:
-    """Raise ValueError unless the arguments of a clone have their types."""
-    require(target, str, "target")
-    require(is_shallow, bool, "isShallow")
-    require(replace, bool, "replace")
-    if properties is None:
-        return
-    require(properties, dict, "properties")
-    if isinstance(properties, dict):
-        for name, value in properties.items():
-            require(name, str, f"the property key {name!r}")
-            require(value, str, f"the value of the property {name!r}")
 
 
 def milliseconds(spark: SparkSession, timestamp: str) -> int:

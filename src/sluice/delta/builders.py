@@ -15,6 +15,7 @@ from ..spark_integration.rows.clauses import Clause
 from ..spark_integration.rows.definitions import defined_in
 from ..sql_plain.definitions.creating import Definition
 from ..sql_plain.optimizing import Optimize
+from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY
@@ -33,6 +34,7 @@ class Merge:
     schema_evolution: bool = False
 
 
+@checked
 class DeltaMergeBuilder:
     """What a MERGE does with rows that match, and with those that do not; `DeltaTable.merge` makes one.
 
@@ -107,6 +109,7 @@ class DeltaMergeBuilder:
         return DeltaMergeBuilder(replace(self._merge, clauses=(*self._merge.clauses, clause)), self._execute)
 
 
+@checked
 class DeltaOptimizeBuilder:
     """Which partitions to optimize, and how; `DeltaTable.optimize` makes one."""
 
@@ -116,8 +119,6 @@ class DeltaOptimizeBuilder:
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
         """Only the partitions that satisfy this condition in SQL, which names partition columns only; of several, all must hold."""
-        if type(partitionFilter) is not str:
-            required_type("the filter of partitions must be str", [partitionFilter])
         self._asked = replace(self._asked, where=(*self._asked.where, partitionFilter))
         return self
 
@@ -147,6 +148,7 @@ class IdentityGenerator:
     step: int = 1
 
 
+@checked
 class DeltaTableBuilder(Generic[_Made]):
     """Describes a table to create or replace; `DeltaTable.create` and its siblings make one. It needs a name or a location."""
 
@@ -164,22 +166,16 @@ class DeltaTableBuilder(Generic[_Made]):
 
     def tableName(self, identifier: str) -> DeltaTableBuilder[_Made]:
         """The table's name, `table` or `namespace.table`; or its path as delta.`/path`. Raises TypeError."""
-        if type(identifier) is not str:
-            required_type("the name of a table must be str", [identifier])
         self._name = identifier
         return self
 
     def location(self, location: str) -> DeltaTableBuilder[_Made]:
         """The folder of the table, as for `DeltaTable.forPath`. Raises TypeError."""
-        if type(location) is not str:
-            required_type("the location must be str", [location])
         self._location = location
         return self
 
     def comment(self, comment: str) -> DeltaTableBuilder[_Made]:
         """A comment that describes the table. Raises TypeError."""
-        if type(comment) is not str:
-            required_type("the comment of a table must be str", [comment])
         self._comment = comment
         return self
 
@@ -197,14 +193,8 @@ class DeltaTableBuilder(Generic[_Made]):
         `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one. Raises UnsupportedFeature for an identity
         column, whose rows the writer would number: sluice does not.
         """
-        if type(colName) is not str:
-            required_type("the name of a column must be str", [colName])
         if type(dataType) is not str and not isinstance(dataType, DataType):
             required_type("the type of a column must be str or DataType", [dataType])
-        if type(nullable) is not bool:
-            required_type("nullable must be bool", [nullable])
-        if comment is not None and type(comment) is not str:
-            required_type("the comment of a column must be str", [comment])
         _check_generated(colName, generatedAlwaysAs, generatedByDefaultAs)
         kind = dataType if isinstance(dataType, DataType) else DataType.fromDDL(dataType)
         metadata = {} if comment is None else {_KEPT: comment}
@@ -238,8 +228,6 @@ class DeltaTableBuilder(Generic[_Made]):
 
     def property(self, key: str, value: str) -> DeltaTableBuilder[_Made]:
         """A property of the table (docs/configuration.md). Raises TypeError."""
-        if type(key) is not str or type(value) is not str:
-            required_type("the key and the value of a property must be str", [key, value])
         self._properties[key] = value
         return self
 

@@ -19,6 +19,7 @@ from ..spark_integration.options import default_storage_options
 from ..spark_integration.streams.batch_writer import BatchWriter
 from ..spark_integration.streams.batches import Batch
 from ..sql_plain.place import Place
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
@@ -32,6 +33,7 @@ _TARGET: Final = "target"
 _SOURCE: Final = "source"
 
 
+@checked
 def stream(df: DataFrame, *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None) -> Stream:
     """A streaming DataFrame, to be merged into a table or written to several: `sluice.stream(df).merge_into(table, on="id")`.
 
@@ -40,6 +42,7 @@ def stream(df: DataFrame, *, coordinator: str | None = None, storage_options: Ma
     return Stream(df, coordinator, storage_options)
 
 
+@checked
 class Stream:
     """A streaming DataFrame whose batches change tables. Its methods return a `DataStreamWriter` with the target set: go on with
     `outputMode`, `option("checkpointLocation", ...)`, `trigger` and `start()`.

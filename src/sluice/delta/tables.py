@@ -21,12 +21,13 @@ from ..sql_plain.definitions.creating import Definition, made, named
 from ..sql_plain.optimizing import Optimize, optimize
 from ..sql_plain.place import Place, exists, opened
 from ..sql_plain.reports import affected, detail, history, merged, restored
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
-from .arguments import Assignments, Expression, assignments, check_clone, expression, milliseconds, require
+from .arguments import Assignments, Expression, assignments, milliseconds
 from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, Merge
 from .committing import Terms, committed
 from .metrics import empty, frame
@@ -40,6 +41,7 @@ _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 _FRAMES_MAX: Final = 16
 
 
+@checked
 class DeltaTable:
     """A table that Spark changes and sluice commits; `forPath`, `forName` and the builders make one.
 
@@ -223,7 +225,6 @@ class DeltaTable:
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under a name that conditions and assignments may use."""
-        require(aliasName, str, "aliasName")
         same = DeltaTable(self._spark, self._place, self._table, aliasName)
         same._frames = self._frames
         return same
@@ -233,8 +234,6 @@ class DeltaTable:
 
         Transactions that share a version are in `sluice.Table.history`, one by one. The history ends where the log was cleaned up.
         """
-        if limit is not None:
-            require(limit, int, "limit")
         with as_spark_users_know():
             return frame(self._spark, history(commit_infos(self._table.access, limit)))
 
@@ -258,7 +257,7 @@ class DeltaTable:
 
         Raises TypeError; AnalysisException; ConcurrentModification if other commits stand against every attempt.
         """
-        where, terms = expression(condition), Terms(isolation, attempts, key, transaction)
+        where, terms = condition, Terms(isolation, attempts, key, transaction)
 
         def change(part: Transaction) -> RowCounts:
             return delete_rows(part, self._spark, where, alias=self._alias, frames=self._frames)
@@ -281,7 +280,7 @@ class DeltaTable:
         Values are Columns or SQL over the old row. Raises TypeError; ValueError without `set`; AnalysisException;
         ConcurrentModification if other commits stand against every attempt.
         """
-        values, where = assignments(set, "set"), expression(condition)
+        values, where = assignments(set, "set"), condition
         terms = Terms(isolation, attempts, key, transaction)
 
         def change(part: Transaction) -> RowCounts:
@@ -292,14 +291,7 @@ class DeltaTable:
 
     def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
         """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
-        if source is None:
-            raise ValueError("source is None; give a DataFrame")
-        if not isinstance(source, DataFrame):
-            raise TypeError(f"source is of {type(source)}; give a DataFrame")
-        on = expression(condition)
-        if on is None:
-            raise ValueError("condition is None; say when rows match, such as 'target.id = source.id'")
-        return DeltaMergeBuilder(Merge(source, on), self._run_merge)
+        return DeltaMergeBuilder(Merge(source, condition), self._run_merge)
 
     # -- reorganising ------------------------------------------------------------------------------------------------
 
@@ -328,13 +320,11 @@ class DeltaTable:
 
         Raises AnalysisException for a version that is not there, MissingObject if files of it are gone.
         """
-        require(version, int, "version")
         with as_spark_users_know():
             return frame(self._spark, restored(self._table, self._table.restore(version, user_metadata=user_metadata_of(self._spark))))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
-        require(timestamp, str, "timestamp")
         with as_spark_users_know():
             at = milliseconds(self._spark, timestamp)
             return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, user_metadata=user_metadata_of(self._spark))))
@@ -344,7 +334,6 @@ class DeltaTable:
 
         Raises UnsupportedFeature unless `isShallow`, AnalysisException for a table at `target` unless `replace`.
         """
-        check_clone(target, isShallow, replace, properties)
         with as_spark_users_know():
             return self._cloned(target, isShallow, replace, properties)
 
@@ -352,8 +341,6 @@ class DeltaTable:
         self, version: int, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
     ) -> DeltaTable:
         """Like `clone`, with the rows of a version."""
-        require(version, int, "version")
-        check_clone(target, isShallow, replace, properties)
         with as_spark_users_know():
             return self._cloned(target, isShallow, replace, properties, version=version)
 
@@ -361,36 +348,27 @@ class DeltaTable:
         self, timestamp: str, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
     ) -> DeltaTable:
         """Like `clone`, with the rows of the version of a time, in the session's time zone."""
-        require(timestamp, str, "timestamp")
-        check_clone(target, isShallow, replace, properties)
         with as_spark_users_know():
             at = milliseconds(self._spark, timestamp)
             return self._cloned(target, isShallow, replace, properties, timestamp=at)
 
     def generate(self, mode: str) -> None:
         """Write manifests for engines that read files by lists: `mode` is "symlink_format_manifest", in any case of letters."""
-        require(mode, str, "mode")
         with as_spark_users_know():
             self._table.generate(mode.lower())
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Raise the table's protocol to at least these versions, 3 and 7 at most; nothing is ever lowered."""
-        require(readerVersion, int, "readerVersion")
-        require(writerVersion, int, "writerVersion")
         with as_spark_users_know():
             self._table.upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
         """Add a feature to the table's protocol. Raises AnalysisException for one that sluice does not implement."""
-        require(featureName, str, "featureName")
         with as_spark_users_know():
             self._table.add_feature(featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Take a feature that nothing uses out of the table's protocol. Raises AnalysisException, also for `truncateHistory`."""
-        require(featureName, str, "featureName")
-        if truncateHistory is not None:
-            require(truncateHistory, bool, "truncateHistory")
         with as_spark_users_know():
             if truncateHistory:
                 raise UnsupportedFeature(

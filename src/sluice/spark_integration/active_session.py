@@ -9,9 +9,12 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 # Ours, and Delta Lake's.
+from ..storage.arguments import checked
+
 _USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
 
 
+@checked
 def use_session(spark: SparkSession) -> None:
     """Make this the calling thread's session. Call it before the first use in any thread other than the one that made the session.
 

@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
@@ -65,6 +66,7 @@ import pyarrow as pa
 
 from ..coordinator.limits import DEFAULT_TIMEOUT_S
 from ..coordinator.nodes.lease_places import Place
+from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
@@ -145,6 +147,7 @@ NOT_OURS: Final = {
     "writePartitionColumns": "partition values are in the log and in the folders",
 }
 """Options of Delta Lake that sluice refuses, and what does instead."""
+_CAPITAL: Final = re.compile("([A-Z])")
 _PROPERTIES: Final = ("delta.", "sluice.")
 _STORAGE: Final = tuple(each.name for each in fields(S3Options))
 _STORAGE_PREFIX: Final = "s3."
@@ -430,22 +433,20 @@ class Texts:
         return text
 
     def number(self, name: str) -> int | None:
-        """A whole number, 0 or more; None if it was not given."""
-        text = self._values.get(name)
-        if text is not None and not text.strip().isdecimal():
-            raise InvalidRequest(f"the option {name} is {text!r}; it must be a whole number, 0 or more", option=name)
-        return None if text is None else int(text)
+        """A whole number; None if it was not given."""
+        value: int | None = self._by_rule(name)
+        return value
 
     def seconds(self, name: str, default: float) -> float:
         """A number of seconds above 0."""
-        text = self._values.get(name, str(default))
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 < value < float("inf"):
-            raise InvalidRequest(f"the option {name} is {text!r}; it must be a number of seconds above 0", option=name)
-        return value
+        value: float | None = self._by_rule(name)
+        return default if value is None else value
+
+    def _by_rule(self, name: str) -> Any:
+        """The value of an option by the rule of that name in snake case; None if it was not given."""
+        text = self._values.get(name)
+        rule = RULES[_CAPITAL.sub(r"_\1", name).lower()]
+        return None if text is None else rule.of_text(f"the option {name}", text, option=name)
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Column names: `a,b`, or a JSON list for names with commas."""

@@ -42,8 +42,6 @@ from .options import READING, STREAMING, WRITING, ReadOptions, Texts, parse_time
 _FILES: Final = 1000
 _POLL_S: Final = 5.0
 _OF_ROWS: Final = ("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "excludeRegex", "where", "withEventTimeOrder")
-_SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +132,11 @@ def _start(texts: Texts) -> Start:
     text = texts.get("startingVersion")
     if text is not None and text.strip().lower() == "latest":
         return Start(latest=True)
-    if text is not None and not text.strip().isdecimal():
-        raise InvalidRequest(
-            f"the option startingVersion is {text!r}; it must be a whole number, 0 or more, or latest", option="startingVersion"
-        )
     return Start(version=texts.number("startingVersion"))
 
 
 def _limits(texts: Texts) -> Limits:
-    told = texts.get("maxFilesPerTrigger")
-    files = None if told is None else int(told) if told.strip().isdecimal() else 0
-    text = texts.get("maxBytesPerTrigger")
-    found = None if text is None else _SIZE.fullmatch(text.strip())
-    size = None if found is None else int(found[1]) * _UNITS[found[2].lower()]
-    if text is not None and not size:
-        raise InvalidRequest(
-            f"the option maxBytesPerTrigger is {text!r}; it must be a number of bytes above 0, such as 1048576, 10m or 1g",
-            option="maxBytesPerTrigger",
-        )
-    if files == 0:
-        raise InvalidRequest(f"the option maxFilesPerTrigger is {told!r}; it must be a whole number above 0", option="maxFilesPerTrigger")
+    files, size = texts.number("maxFilesPerTrigger"), texts.number("maxBytesPerTrigger")
     return Limits(_FILES if files is None and size is None else files, size)
 
 

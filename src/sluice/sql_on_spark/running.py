@@ -28,6 +28,7 @@ from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other
 from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
+from ..storage.arguments import checked
 from .concurrency import atomic, explain_conflict, lock, under_locks, unlock
 from .queries import by_spark, found_in, place_of, require_known, run, table_of
 from .spark_request import Asked
@@ -43,6 +44,7 @@ _OURS_ALONE: Final = (Optimize, Compact, Vacuum, Restore, CopyInto, Reorganise, 
 """Statements that Spark does not have."""
 
 
+@checked
 def sql(
     spark: SparkSession,
     text: str,

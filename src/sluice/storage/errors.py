@@ -4,6 +4,7 @@ The tree says what the caller does next; every class can be pickled, and has its
 
     SluiceError
       InvalidRequest            fix the call: nothing was written
+        InvalidArgument         also a TypeError and a ValueError
         UnknownScheme, NoSuchBucket, AccessDenied
         NotATable, TableExists, TableNotFound
           TableDropped
@@ -35,6 +36,7 @@ __all__ = [
     "CorruptLogFile",
     "ForeignCommit",
     "HistoryGone",
+    "InvalidArgument",
     "InvalidRequest",
     "InvariantBroken",
     "LogGap",
@@ -95,6 +97,10 @@ def _rebuild(cls: type[SluiceError], message: str, details: dict[str, Any]) -> S
 
 class InvalidRequest(SluiceError):
     """Raised when the call itself must be changed; nothing was written."""
+
+
+class InvalidArgument(InvalidRequest, TypeError, ValueError):
+    """Raised when an argument has the wrong type or is out of bounds, before anything is done; `argument` names it."""
 
 
 class UnknownScheme(InvalidRequest):

@@ -25,6 +25,7 @@ from ..coordinator.errors import ConcurrentTransactionException, CoordinatorUnav
 from ..coordinator.facade.leasing import Hold, Lease, hold_consumer
 from ..coordinator.facade.multi_table import require_one_coordinator
 from ..coordinator.facade.values import Change, Deadline, Pin, SystemClock, Timeout
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.access import Access
@@ -75,6 +76,7 @@ def _told(place: ChangePlace | None) -> str:
     return f"version {place.version}" if place.files == 0 else f"version {place.version} and {place.files} files of the next one"
 
 
+@checked
 class Consumer:
     """One instance of a named consumer of a table's changes; made by `Table.consumer`. An iterator of `ChangeBatch`, and a context manager.
 
@@ -93,7 +95,6 @@ class Consumer:
         wait_s: Timeout | None,
         timeout_s: Timeout | None,
     ) -> None:
-        selection.check()
         self.name = name
         self._access, self._after, self._selection, self._wait_s, self._timeout_s = access, after, selection, wait_s, timeout_s
         self._into = {table.access.address.location: table for table in into}

@@ -33,12 +33,13 @@ from ..coordinator.facade.values import (
     touched_by_reads,
 )
 from ..storage.actions import AddFile
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise
 from .client.access import Access
 from .client.address import TableAddress
 from .read.table_snapshot import TableSnapshot, snapshot_of
-from .table_writes import TableWrites, check_ack
+from .table_writes import TableWrites
 from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.repeated_writes import done_in_all
@@ -79,6 +80,7 @@ class CommitInfo(Mapping[str, Commit]):
         return f"CommitInfo({self._commits!r})"
 
 
+@checked
 class JointTransaction(OpenTransaction[CommitInfo]):
     """Operations on several tables that become one commit, or nothing. `sluice.transaction` makes one; use it in one thread.
 
@@ -107,7 +109,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._storage_options = storage_options
         self._isolation = isolation
         self._application = application_transaction(transaction, key)
-        self._ack = check_ack(ack)
+        self._ack = ack
         self._elsewhere = elsewhere
         self._user_metadata = user_metadata
         self._beside = beside
@@ -403,6 +405,7 @@ def _opened(table: Named, coordinator: str | None, storage_options: Mapping[str,
     return table if isinstance(table, TableWrites) else TableWrites(Access.opened(TableAddress.of(table, coordinator, storage_options)))
 
 
+@checked
 def read_together(
     tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> list[TableSnapshot]:
@@ -411,8 +414,6 @@ def read_together(
     A transaction over several of them is in all of these snapshots or in none. Tables given by location are opened at
     `coordinator`. Raises InvalidRequest for tables of different coordinators.
     """
-    if isinstance(tables, (str, os.PathLike, TableWrites)) or not tables:
-        raise InvalidRequest(f"tables={tables!r}: give a list of at least one table or location")
     accesses = [_opened(each, coordinator).access for each in tables]
     ours = [access.ours for access in accesses]
     require_one_coordinator(ours)

@@ -9,6 +9,7 @@ from typing import Final
 from ..coordinator.facade.administration import known_locations
 from ..coordinator.facade.table import CoordinatedTable
 from ..coordinator.facade.values import Commit, Outcome, SystemClock, Timeout, bounding
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnknownScheme
 from .client.address import TableAddress
 
@@ -17,6 +18,7 @@ _RECORDS_ONLY: Final = 2**62
 """Beyond the end of every log, so that only the coordinator's records are searched."""
 
 
+@checked
 def outcome(
     transaction_id: str,
     coordinator: str | None = None,
@@ -29,8 +31,6 @@ def outcome(
     The search goes through all tables of the coordinator: first the coordinator's records, which is quick, then the tables' logs from
     their ends. `Outcome.commits` has the commit of each table. "unknown" means that there is no trace: no table has the transaction.
     """
-    if not isinstance(transaction_id, str) or not transaction_id:
-        raise InvalidRequest(f"transaction_id={transaction_id!r}: give the id of a transaction, from `Transaction.id`")
     with bounding(timeout_s, SystemClock()) as limit:
         tables = [address.coordinated() for address in _tables(coordinator, storage_options)]
         found = Outcome("unknown")

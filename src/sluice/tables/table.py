@@ -16,7 +16,7 @@ from ..coordinator.facade.names import TableName, find, home_of
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
 from ..coordinator.times import Moment
-from ..storage.errors import InvalidRequest
+from ..storage.arguments import checked
 from ..storage.log.snapshot import Snapshot
 from ..storage.notebook import html_of_fields
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@checked
 class Table(TableManagement):
     """A Delta table under sluice. `create`, `open` and `attach` make one; it is safe for several threads.
 
@@ -126,11 +127,12 @@ class Table(TableManagement):
         `consistency` is the level of reads that name none: "latest" (at least every commit that was acknowledged to any client),
         "serial" (after everything that is queued now) or "session" (at least what was committed through this object). `ack` says when
         a write returns: "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier).
-        `timeout_s` bounds each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit,
+        `timeout_s` bounds the opening and each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit,
         CoordinatorUnavailable.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
-        return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+        with bounding(timeout_s, SystemClock()):
+            return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
 
     @classmethod
     def named(
@@ -149,10 +151,11 @@ class Table(TableManagement):
 
         Raises TableNotFound, NamespaceNotFound, InvalidName; TableDropped for a dropped table that can be brought back.
         """
-        record = find(home_of(coordinator), TableName.parse(name)).record
-        assert record is not None
-        address = TableAddress.of(record.location, coordinator, storage_options, application)
-        return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+        with bounding(timeout_s, SystemClock()):
+            record = find(home_of(coordinator), TableName.parse(name)).record
+            assert record is not None
+            address = TableAddress.of(record.location, coordinator, storage_options, application)
+            return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
 
     @classmethod
     def attach(
@@ -467,8 +470,6 @@ class Table(TableManagement):
         from .consumer import Consumer  # most programs need neither it nor transactions over several tables
 
         selection = Selection(rows, columns, where, max_versions, max_rows, max_bytes)
-        if isinstance(into, (str, os.PathLike, Table)):
-            raise InvalidRequest(f"into={into!r}: give a list of tables or locations")
         of = self._access.address
         opened = partial(Table.open, coordinator=of.coordinator, storage_options=of.storage_options)
         outputs = [each if isinstance(each, Table) else opened(each) for each in into]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, SystemClock, Timeout, bounding
 from ..coordinator.times import Moment
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
 from .client.address import TableAddress
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="TableManagement")
 
 
+@checked
 class TableManagement(TableWrites):
     """The operations of `sluice.Table` on the table as a whole."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Deadline, InParts, Timeout
 from ..storage.actions import AddFile
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType
@@ -24,22 +24,14 @@ from .write.redefinition import asks_for_another, redefined_by_rows
 from .write.requirements import check_plan, newest_for_append, snapshot_for_change
 from .write.write_once import application_transaction
 
-_ACKS: Final = ("published", "ratified")
 
-
-def check_ack(ack: str) -> str:
-    """Return when writes are acknowledged. Raises InvalidRequest for an unknown moment."""
-    if ack not in _ACKS:
-        raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
-    return ack
-
-
+@checked
 class TableWrites:
     """The operations of `sluice.Table` on rows."""
 
     def __init__(self, access: Access, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._access = access
-        self._ack = check_ack(ack)
+        self._ack = ack
         self._timeout_s = timeout_s
         self._checkpointer = Checkpointer(access)
 

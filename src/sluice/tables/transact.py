@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
 from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn, leases
 from ..coordinator.facade.values import Deadline, SystemClock, Timeout, touched_by_reads
-from ..storage.errors import InvalidRequest, InvariantBroken
+from ..storage.errors import InvariantBroken
 from .transaction import Transaction
 from .write.transaction_end import OpenTransaction
 
@@ -60,8 +60,6 @@ def repeated(
 
     These cover what it read, or the whole of its tables if the former did not help.
     """
-    if type(attempts) is not int or attempts < 1:
-        raise InvalidRequest(f"attempts is {attempts!r}; give a whole number, 1 or more", attempts=attempts)
     with ExitStack() as held:
         for losses in range(1, attempts + 1):
             transaction = begin()

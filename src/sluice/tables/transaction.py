@@ -17,6 +17,7 @@ from ..coordinator.rules.isolation import stricter, table_isolation, table_polic
 from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import Action, AddFile
 from ..storage.actions.file_removals import Actions
+from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 _LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
+@checked
 class Transaction(OpenTransaction["Commit | None"]):
     """Operations on one version of a table, which become one commit or nothing. `Table.begin` makes one; use it in one thread.
 

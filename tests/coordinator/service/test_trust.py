@@ -337,9 +337,9 @@ class TestAddresses:
         [
             ("zk://h1?ca=/a.pem", "ca need tls=true"),
             ("zk://h1?tls=true&key=/k.pem", "needs its certificate"),
-            ("zk://h1?tls=yes", "tls='yes' is not one of true, false"),
-            ("zk://h1?tls=true&ca=", "ca='' is not a file"),
-            ("zk://h1?auth=kerberos", "auth='kerberos' is not one of digest, sasl, x509"),
+            ("zk://h1?tls=yes", "tls in the address .* is 'yes': give true or false"),
+            ("zk://h1?tls=true&ca=", "ca in the address .* is '': give the path of a file"),
+            ("zk://h1?auth=kerberos", "auth in the address .* is 'kerberos': give one of digest, sasl, x509"),
             ("zk://h1?auth=x509", "needs tls=true and cert=FILE"),
             ("zk://h1?tls=true&cert=/c.pem&auth=x509&credentials=/f", "without credentials"),
             ("embedded://?tls=true", "unknown option 'tls'"),

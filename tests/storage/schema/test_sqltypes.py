@@ -45,12 +45,32 @@ def test_types_are_read(text: str, kind: DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "strng", "decimal(39,0)", "decimal(5,6)", "decimal(0)", "array<int, int>", "map<int>", "array<>", "int>"]
+    "text",
+    [
+        "varchar(0)",
+        "char(0)",
+        "varchar()",
+        "",
+        "strng",
+        "decimal(39,0)",
+        "decimal(5,6)",
+        "decimal(0)",
+        "array<int, int>",
+        "map<int>",
+        "array<>",
+        "int>",
+    ],
 )
 def test_what_is_no_type_is_refused_by_name(text: str) -> None:
     with pytest.raises(SchemaMismatch, match="is not a type of Spark SQL; write one like") as raised:
         parse_sql_type(text)
     assert raised.value.type == text
+
+
+@pytest.mark.parametrize("text", ["struct<id bigint,,x int>", "struct<,id int>", "struct<id int,>"])
+def test_a_field_that_is_missing_is_refused(text: str) -> None:
+    with pytest.raises(SchemaMismatch, match="is not a field"):
+        parse_sql_type(text)
 
 
 def test_a_field_that_is_none_is_named() -> None:

@@ -96,10 +96,10 @@ def test_the_scheme_decides_the_store(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"endpoint": "http://x"}, "unknown storage option 'endpoint'; known are endpoint_url, region"),
-        ({"conditional_put": "maybe"}, "conditional_put is 'maybe'; it may be auto, true, false"),
-        ({"path_style": "yes"}, "path_style is 'yes'; it may be true, false"),
+        ({"conditional_put": "maybe"}, "conditional_put is 'maybe': give one of auto, true, false"),
+        ({"path_style": "yes"}, "path_style is 'yes': give true or false"),
         ({"endpoint_url": "localhost:9000"}, "endpoint_url is 'localhost:9000'; it must be like"),
-        ({"max_attempts": "0"}, "max_attempts is '0'; it must be a number"),
+        ({"max_attempts": "0"}, "max_attempts is '0': give a whole number"),
     ],
 )
 @pytest.mark.parametrize("location", ["s3://bucket/t", "/data/t"])

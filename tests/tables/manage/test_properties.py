@@ -112,7 +112,7 @@ def test_a_table_opened_to_read_changes_nothing(place: Place) -> None:
         ({"delta.enableChangeDataFeed": ""}, ["delta.enableChangeDataFeed", "''", "true or false"]),
         ({"delta.isolationLevel": "serializable"}, ["delta.isolationLevel", "'serializable'", "Serializable, WriteSerializable"]),
         ({POLICY: "maxcompute"}, [POLICY, "'maxcompute'", "maxcompute-table"]),
-        ({"delta.checkpointInterval": "0"}, ["delta.checkpointInterval", "'0'", "1 or more"]),
+        ({"delta.checkpointInterval": "0"}, ["delta.checkpointInterval", "'0'", "from 1 to"]),
         ({"delta.checkpointPolicy": "v2"}, ["delta.checkpointPolicy", "'v2'", "'classic'"]),
         ({"delta.targetFileSize": "-1"}, ["delta.targetFileSize", "'-1'"]),
         ({"delta.dataSkippingNumIndexedCols": "-2"}, ["delta.dataSkippingNumIndexedCols", "'-2'"]),
@@ -126,7 +126,7 @@ def test_a_table_opened_to_read_changes_nothing(place: Place) -> None:
         ({"delta.rowTrackingSuspended": "true"}, ["delta.rowTrackingSuspended", "sluice sets it"]),
         ({"delta.columnMapping.maxColumnId": "3"}, ["delta.columnMapping.maxColumnId", "not supported"]),
         ({"delta.minReaderVersion": "3"}, ["delta.minReaderVersion", "delta.feature.<name>"]),
-        ({"owner": 5}, ["'owner'", "5", "properties are text", "'5'"]),
+        ({"owner": 5}, ["'owner'", "5", "properties are text"]),
         ({5: "owner"}, ["5", "properties are text"]),
         (["owner"], ["list", "mapping"]),
     ],
@@ -158,9 +158,9 @@ def test_protected_properties_cannot_be_set_even_to_what_they_are(place: Place) 
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        ("owner", r"\['owner'\]"),
-        (5, r"\[5\]"),
-        ([5], "5 is not a name"),
+        ("owner", "names is 'owner'"),
+        (5, "names is 5"),
+        ([5], r"names is \[5\]"),
         (["delta.appendonly"], "did you mean delta.appendOnly"),
         (["delta.feature.domainMetadata"], "stays in the protocol"),
     ],
@@ -367,10 +367,10 @@ def test_domains_of_users(place: Place) -> None:
 @pytest.mark.parametrize(("name", "configuration"), [("delta.rowTracking", "{}"), ("Delta.x", "{}"), ("", "{}"), (None, "{}"), ("a", {})])
 def test_domains_that_are_none(place: Place, name: Any, configuration: Any) -> None:
     table = place.create()
-    with pytest.raises(InvalidRequest, match="domain"):
+    with pytest.raises(InvalidRequest, match=r"domain|name|configuration"):
         table.set_domain(name, configuration)
     if isinstance(configuration, str):
-        with pytest.raises(InvalidRequest, match="domain"):
+        with pytest.raises(InvalidRequest, match=r"domain|name"):
             table.remove_domain(name)
     assert table.refresh().version == 0
 

@@ -27,7 +27,7 @@ def test_a_feature_is_added_once(place: Place) -> None:
         table.add_feature("columnMapping")
     with pytest.raises(InvalidRequest, match="only when a table is created"):
         table.add_feature("rowTracking")
-    with pytest.raises(InvalidRequest, match="not a name"):
+    with pytest.raises(InvalidRequest, match="a name"):
         table.add_feature("")
 
 

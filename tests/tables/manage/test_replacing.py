@@ -87,7 +87,7 @@ def test_the_same_schema_is_an_overwrite(place: Place) -> None:
         ({"where": "delay = 1"}, "replaces the whole table"),
         ({"dynamic": True}, "replaces the whole table"),
         ({"overwrite_schema": False, "partition_by": ["gate"]}, "overwrite_schema=True"),
-        ({"overwrite_schema": "yes"}, "give True or False"),
+        ({"overwrite_schema": "yes"}, "give true or false"),
         ({"partition_by": ["nothing"]}, "nothing"),
         ({"partition_by": ["gate", "seats"]}, "at least one must remain"),
     ],
@@ -142,7 +142,7 @@ def test_a_replacement_has_the_comment_that_it_is_given_and_no_other(place: Plac
     for comment in ("seats of each gate", None):
         table.replace(GATES, comment=comment)
         assert table.refresh().detail().description == comment
-    with pytest.raises(InvalidRequest, match="the comment is 5"):
+    with pytest.raises(InvalidRequest, match="comment is 5"):
         table.replace(GATES, comment=5)  # type: ignore[arg-type]
 
 
@@ -251,7 +251,7 @@ def test_the_modes_of_create(place: Place) -> None:
     assert rows(again) == []
     place.create(mode="replace")
     assert table.refresh().history(1)[0].operation == "REPLACE TABLE"
-    with pytest.raises(InvalidRequest, match="use one of create, if_not_exists, or_replace, replace"):
+    with pytest.raises(InvalidRequest, match="give one of create, if_not_exists, or_replace, replace"):
         place.create(mode="overwrite")
 
 

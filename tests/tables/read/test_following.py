@@ -236,11 +236,11 @@ def test_a_column_that_is_gone_is_named(place: Place) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"rows": "all"}, "use one of changes, inserted"),
+        ({"rows": "all"}, "give one of changes, inserted"),
         ({"max_versions": 0}, "1 or more"),
         ({"max_rows": True}, "1 or more"),
         ({"max_bytes": 0}, "1 or more"),
-        ({"after": -2}, "not a version"),
+        ({"after": -2}, "-1 for none"),
         ({"after": 7}, "the latest version is 0"),
         ({"poll_s": 0}, "more than 0"),
         ({"where": "no_such = 1", "after": 0}, "no_such"),

@@ -123,3 +123,8 @@ def _state(context: TableContext) -> TableState:
     if state is None:
         raise context.vanished()
     return state
+
+
+def check_address(coordinator: str | None) -> None:
+    """Raise InvalidRequest or UnknownScheme for what is no coordinator's address."""
+    Address.parse(coordinator)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from ...storage.arguments import checked
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
@@ -20,7 +21,7 @@ from ..leases.scopes import PartitionScope
 from ..leases.table_leases import TableLeases, coordinator_key
 from ..leases.turns import lent_turns
 from ..nodes.consumer_records import ConsumerRecord
-from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
+from ..nodes.lease_records import EXCLUSIVE, SHARED, Place
 from ..service.clock import Timeout
 from ..service.connect import connect
 from .table import CoordinatedTable, of_table, this_client
@@ -69,8 +70,6 @@ Target: TypeAlias = "LeaseOn | Leasable | str"
 
 def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str | None, name: str | None) -> LeaseOn:
     """A lease on a table, or on its partitions that satisfy `where`. Raises InvalidRequest and PredicateError."""
-    _check_mode(mode)
-    _check_name(name)
     condition = None
     if where is not None:
         schema = parse_schema(snapshot.metadata.schema_string)
@@ -79,16 +78,14 @@ def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str
     return LeaseOn(table.home, table.wanted(mode, scope, name or ""))
 
 
+@checked
 def lease_on(name: str, mode: str = EXCLUSIVE, *, coordinator: str | None = None, application: str | None = None) -> LeaseOn:
     """A lease on a name that is not a table, to request together with others. Raises InvalidRequest."""
-    _check_mode(mode)
-    if not name:
-        raise InvalidRequest("a lease needs a name, such as 'nightly-load'")
-    _check_name(name)
     home = LeaseHome(partial(connect, coordinator), coordinator_key(coordinator), client=this_client(application))
     return LeaseOn(home, Wanted(Place.of_name(name), mode, name=name))
 
 
+@checked
 def lease(
     name: str,
     mode: str = EXCLUSIVE,
@@ -105,13 +102,12 @@ def lease(
     return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
 
 
+@checked
 def leases(targets: Sequence[Target], *, wait_s: Timeout | None = None) -> Lease:
     """Take several leases at once, all or none: tables (the whole of each, exclusively), names, or results of `lease_on`.
 
     One request takes them all, so that two callers that name the same ones in another order do not deadlock.
     """
-    if isinstance(targets, str) or not targets:
-        raise InvalidRequest(f"leases={targets!r}: give a list of at least one table, name, or result of lease_on")
     asked = [each if isinstance(each, LeaseOn) else lease_on(each) if isinstance(each, str) else each.lease_on() for each in targets]
     home = asked[0].home
     if any(each.home.coordinator != home.coordinator for each in asked):
@@ -130,18 +126,6 @@ def lent_to_threads() -> Callable[[], None]:
     return borrow
 
 
-def _check_mode(mode: object) -> None:
-    if mode not in MODES:
-        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}", mode=mode)
-
-
-def _check_name(name: str | None) -> None:
-    if name is not None and (len(name) > _NAME_CHARACTERS_MAX or not name.isprintable()):
-        raise InvalidRequest(f"name={name!r}: give at most {_NAME_CHARACTERS_MAX} printable characters", name=name)
-
-
 def hold_consumer(table: CoordinatedTable, name: str, wait_s: Timeout | None) -> Hold:
     """Become a consumer of a table. Raises InvalidRequest for an impossible name, LeaseHeld, DeadlockDetected, CoordinatorUnavailable."""
-    if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():
-        raise InvalidRequest(f"the consumer's name is {name!r}; give 1 to {_NAME_CHARACTERS_MAX} printable characters", name=name)
     return consumers.hold_consumer(table.context, table.leases.home, name, wait_s)

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Final
 
+from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ...storage.errors import Unavailable
 from ..errors import LeaseLost, SessionLost
@@ -31,6 +32,7 @@ _LAST_LOOK_S: Final = 2.0
 _of_thread = threading.local()
 
 
+@checked
 class Lease:
     """One or more leases that were granted together; made by `acquire`. A context manager that releases them at its end.
 

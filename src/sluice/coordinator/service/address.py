@@ -30,6 +30,7 @@ import re
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ...storage.arguments import RULES
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, UnknownScheme
 from .store import check_path
@@ -38,7 +39,6 @@ _TIMES = {"retry_s": 120.0, "session_timeout_s": 10.0, "connect_timeout_s": 15.0
 _TLS = {"ca", "cert", "key", "verify_hostname"}
 _TRUST = {"tls", "auth", "credentials", *_TLS}
 _OPTIONS = {"embedded": {*_TIMES, "servers", "jars"}, "zk": {*_TIMES, *_TRUST}, "memory": set[str]()}
-_CHOICES = {"tls": ("true", "false"), "verify_hostname": ("true", "false"), "auth": ("digest", "sasl", "x509")}
 _KNOWN = {name for names in _OPTIONS.values() for name in names}
 _DEFAULT_PORT = 2181
 _DEFAULT_CHROOT = "/sluice"
@@ -73,7 +73,7 @@ class Address:
 
         Raises UnknownScheme or InvalidRequest, naming what was written and what is allowed.
         """
-        return _parse(text or os.environ.get("SLUICE_COORDINATOR") or "embedded://")
+        return _parse(text if text is not None else os.environ.get("SLUICE_COORDINATOR") or "embedded://")
 
 
 @functools.lru_cache(maxsize=256)
@@ -87,7 +87,12 @@ def _parse(text: str) -> Address:
         )
     if not text.isprintable():
         raise InvalidRequest(f"{shown!r} is not the address of a coordinator: it holds a control character", address=shown)
-    parts = urlsplit("//" + rest)
+    try:
+        parts = urlsplit("//" + rest)
+    except ValueError as cause:  # such as a bracket that is not closed
+        raise InvalidRequest(
+            f"{shown!r} is not the address of a coordinator: {cause}; write zk://host1:2181,host2:2181/chroot", address=shown
+        ) from None
     if "@" in (rest.partition("=")[0] if scheme == "zk" else parts.netloc):
         raise InvalidRequest(
             f"{shown!r}: credentials are not part of an address, which is shown and stored: set SLUICE_ZOOKEEPER_USER and "
@@ -119,22 +124,9 @@ def _options(text: str, scheme: str, query: str) -> dict[str, Any]:
         if name not in _OPTIONS[scheme]:
             known = ", ".join(sorted(_OPTIONS[scheme])) or "none"
             raise InvalidRequest(f"{text!r}: unknown option {name!r}, known are {known}", address=text, option=name)
-        try:
-            options[name] = _value(name, value)
-        except ValueError as error:
-            allowed = f"one of {', '.join(_CHOICES[name])}" if name in _CHOICES else "a number" if name not in _TRUST else "a file"
-            raise InvalidRequest(f"{text!r}: {name}={value!r} is not {allowed}", address=text, option=name) from error
+        rule = RULES["key_file" if name == "key" else name]
+        options[name] = rule.of_text(f"{name} in the address {text!r}", value, address=text, option=name)
     return options
-
-
-def _value(name: str, text: str) -> str | int | float | bool:
-    if name in _CHOICES:
-        if text not in _CHOICES[name]:
-            raise ValueError(text)
-        return text if name == "auth" else text == "true"
-    if name in _TRUST and not text:
-        raise ValueError(text)
-    return text if name == "jars" or name in _TRUST else int(text) if name == "servers" else float(text)
 
 
 def _check_trust(text: str, options: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from ...storage.arguments import RULES
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest
 from ..errors import CoordinatorUnavailable
 from ..limits import DEFAULT_TIMEOUT_S
 
@@ -109,8 +109,7 @@ class Deadline:
     @staticmethod
     def after(seconds: float, clock: Clock | None = None, *, name: str = "timeout_s") -> Deadline:
         """A deadline `seconds` from now. Raises InvalidRequest for an invalid time, which it calls `name`."""
-        if type(seconds) not in (int, float) or not seconds >= 0:
-            raise InvalidRequest(f"{name} is {seconds!r}; give seconds, 0 or more, or a sluice.Deadline", **{name: seconds})
+        RULES["seconds"].check(name, seconds)
         clock = clock or SystemClock()
         return Deadline(clock, clock.monotonic_s() + seconds)
 

@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ...storage.arguments import checked
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.expressions.nodes import walk
@@ -35,6 +36,7 @@ _IN_MEMORY: Final = "memory://"
 _UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "UCT", "ZULU", "UNIVERSAL"})
 
 
+@checked
 def read(
     spark: SparkSession,
     location: str | os.PathLike[str],

@@ -20,6 +20,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ..active_session import run_stop_hooks
 from .reader import Reader, StreamReader
@@ -112,6 +113,7 @@ def _routed(session: SparkSession) -> SparkSession:
     return session
 
 
+@checked
 def unroute(session: SparkSession | None = None) -> None:
     """Give PySpark's `DataFrame` back what is its own, and `session` (if given) its class: sluice routes nothing any more.
 

@@ -72,6 +72,10 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
 
 def _check_names(schema: StructType) -> None:
     for path, dtype in types_inside(schema):
+        if path and isinstance(dtype, StructType) and not dtype.fields:
+            raise SchemaMismatch(
+                f"column {path!r} has a struct without fields, which Parquet cannot hold; give it at least one", column=path
+            )
         seen: dict[str, str] = {}
         for each in dtype.fields if isinstance(dtype, StructType) else ():
             name = f"{path}.{each.name}" if path else each.name

@@ -33,7 +33,7 @@ _NAMES: Final = {
     "variant": "variant",
 }
 _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-_TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*\d+\s*\)")
+_TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*[1-9]\d{0,8}\s*\)")
 _LIMIT: Final = re.compile(r"(?:varchar|char)\((\d{1,9})\)")
 _NESTED: Final = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 _FIELD: Final = re.compile(
@@ -68,7 +68,7 @@ def _parse(text: str, whole: str) -> DataType:
             case "map", 2:
                 return MapType(_parse(parts[0], whole), _parse(parts[1], whole))
             case "struct", _:
-                return StructType(_field(part, whole) for part in parts if part.strip())
+                return StructType(_field(part, whole) for part in parts if part.strip() or len(parts) > 1)
     raise SchemaMismatch(
         f"{whole!r} is not a type of Spark SQL; write one like int, decimal(10,2), timestamp, array<string>, map<string, int>, "
         "struct<a: int, b: string>",

@@ -14,6 +14,7 @@ from dataclasses import field, fields, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from ..arguments import RULES
 from ..dataclass import dataclass
 from ..errors import InvalidRequest
 
@@ -62,12 +63,6 @@ class S3Options:
         return replace(self, endpoint_url=endpoint, region=self.region or os.environ.get("AWS_REGION") or None)
 
 
-def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    if text.lower() not in allowed:
-        raise InvalidRequest(f"storage option {name} is {text!r}; it may be {', '.join(allowed)}", option=name)
-    return text.lower()
-
-
 def _endpoint(name: str, text: str) -> str:
     parts = urlsplit(text)
     if "@" in parts.netloc:  # not shown: it may be a secret
@@ -77,17 +72,15 @@ def _endpoint(name: str, text: str) -> str:
     return text.rstrip("/")
 
 
-def _attempts(name: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,2}", text):
-        raise InvalidRequest(f"storage option {name} is {text!r}; it must be a number from 1 to 999", option=name)
-    return int(text)
+def _by_rule(name: str, text: str) -> object:
+    return RULES[name].of_text(f"storage option {name}", text, option=name)
 
 
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     "endpoint_url": _endpoint,
-    "path_style": lambda name, text: _choice(name, text, ("true", "false")) == "true",
-    "conditional_put": lambda name, text: _choice(name, text, ("auto", "true", "false")),
-    "max_attempts": _attempts,
+    "path_style": _by_rule,
+    "conditional_put": _by_rule,
+    "max_attempts": _by_rule,
 }
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from ...coordinator.errors import NamespaceNotEmpty, NamespaceNotFound
 from ...coordinator.facade import names
 from ...coordinator.facade.names import TableName
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
+from ...storage.arguments import checked
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...storage.schema.schema import StructType
 from ...storage.stores.location import normalise
@@ -32,6 +34,7 @@ _KEPT_HOURS: Final = 168.0
 _HOUR_MS: Final = 3600 * 1000
 
 
+@checked
 class Catalog:
     """The names of a coordinator's tables: namespaces, and tables in them, the same for every client of the coordinator.
 
@@ -58,7 +61,7 @@ class Catalog:
         self._application = application
         self._home = names.home_of(coordinator)
         if root is not None:
-            names.set_root(self._home, normalise(root), replacing=False)
+            names.set_root(self._home, _root(root), replacing=False)
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
@@ -69,7 +72,7 @@ class Catalog:
 
     def set_root(self, root: str | os.PathLike[str]) -> None:
         """Let managed tables be made below another location, for all clients; tables that exist stay where they are."""
-        names.set_root(self._home, normalise(root), replacing=True)
+        names.set_root(self._home, _root(root), replacing=True)
 
     def namespaces(self) -> list[Namespace]:
         """All namespaces, by name."""
@@ -96,8 +99,8 @@ class Catalog:
         record = names.NamespaceRecord(
             name,
             "" if location is None else normalise(location),
-            _text("comment", comment),
-            _texts(properties or {}),
+            comment,
+            dict(properties or {}),
             SystemClock().now_ms(),
         )
         if if_not_exists and any(each.name.lower() == name.lower() for each in names.namespaces(self._home)):
@@ -109,11 +112,11 @@ class Catalog:
         self, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None, unset: Iterable[str] = ()
     ) -> Namespace:
         """Change a namespace's comment, set some of its properties, remove others; returns it as it is then."""
-        changed, removed = _texts(properties or {}), frozenset(unset)
+        changed, removed = dict(properties or {}), frozenset(unset)
 
         def change(known: names.NamespaceRecord) -> names.NamespaceRecord:
             kept = {key: value for key, value in {**known.properties, **changed}.items() if key not in removed}
-            return replace(known, comment=known.comment if comment is None else _text("comment", comment), properties=kept)
+            return replace(known, comment=known.comment if comment is None else comment, properties=kept)
 
         return _namespace(names.alter_namespace(self._home, name, change), names.root_of(self._home))
 
@@ -207,7 +210,7 @@ class Catalog:
                 allow_nonempty=allow_nonempty,
                 name=wanted,
                 managed=location is None,
-                comment=None if comment is None else _text("comment", comment),
+                comment=comment,
                 timeout_s=limit,
             )
         return Table(access, ack=ack, timeout_s=timeout_s)
@@ -243,8 +246,6 @@ class Catalog:
 
     def set_comment(self, name: str, comment: str | None, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Set or remove a table's comment, by a commit. Raises MetadataChangedException if another client changed the metadata first."""
-        if comment is not None:
-            _text("comment", comment)
         with bounding(timeout_s, SystemClock()) as limit:
             describe_in_log(self._access(name), comment, limit)
 
@@ -313,8 +314,6 @@ class Catalog:
 
         Finishes interrupted deletions. `timeout_s` bounds each table's requests to the coordinator.
         """
-        if type(retain_hours) not in (int, float) or not 0 <= retain_hours < float("inf"):
-            raise InvalidRequest(f"retain_hours is {retain_hours!r}; give hours, 0 or more", retain_hours=retain_hours)
         before_ms = SystemClock().now_ms() - int(retain_hours * _HOUR_MS)
         key = None if name is None else TableName.parse(name).key
         reports = []
@@ -360,19 +359,14 @@ def _dropped(identity: str, record: names.DroppedRecord) -> DroppedTable:
     )
 
 
+def _root(root: str | os.PathLike[str]) -> str:
+    """The location of a root. Raises InvalidRequest for a file."""
+    location = normalise(root)
+    if Path(location.removeprefix("file://")).is_file():
+        raise InvalidRequest(f"the root {location} is a file; give a folder, below which tables are made", location=location)
+    return location
+
+
 def _folder(name: str) -> str:
     """The part of a folder's name that people recognise: any store takes it."""
     return _UNSAFE.sub("_", name.lower())
-
-
-def _text(what: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"the {what} is of type {type(value).__name__}; give a text")
-    return value
-
-
-def _texts(properties: Mapping[str, str]) -> dict[str, str]:
-    for key, value in properties.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}", property=key)
-    return dict(properties)

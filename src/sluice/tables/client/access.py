@@ -37,27 +37,11 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
 from .address import TableAddress
 
-CONSISTENCIES: Final = ("latest", "published", "serial", "session")
 _SETTLE_TIMEOUT_S: Final = 120.0
 _RELOAD_BEYOND_VERSIONS = 200
 _SNAPSHOTS_KEPT = 8
 _SNAPSHOTS_BYTES_MAX = 256 * 1024 * 1024
 """The memory for snapshots besides the newest; the file lists of a table with a million files alone take more."""
-
-
-def check_consistency(consistency: str) -> str:
-    """Return the level. Raises InvalidRequest for an unknown one.
-
-    =============  ==================================================================================================
-    ``latest``     includes the last commit acknowledged to anybody before the call
-    ``published``  what the object store shows, without the coordinator: works while that is away
-    ``serial``     like ``latest``, after everything queued now was decided, even if its writer is dead
-    ``session``    includes everything committed through this table object; no round trip if a snapshot in hand does
-    =============  ==================================================================================================
-    """
-    if consistency not in CONSISTENCIES:
-        raise InvalidRequest(f"consistency is {consistency!r}; use one of {', '.join(CONSISTENCIES)}", consistency=consistency)
-    return consistency
 
 
 def _begun_only(store: ObjectStore) -> bool:
@@ -86,7 +70,7 @@ class Access:
         self.address = address
         self.store = store
         self._ours = ours
-        self.consistency = check_consistency(consistency)
+        self.consistency = consistency
         self._snapshots: dict[int, Snapshot] = {}
         self._shown: Snapshot | None = None
         self._lock = ForkSafeLock()
@@ -94,7 +78,6 @@ class Access:
     @staticmethod
     def opened(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> Access:
         """The table, `published` or `coordinated` depending on the level. Raises InvalidRequest for an unknown level."""
-        check_consistency(consistency)
         return Access.published(address) if consistency == "published" else Access.coordinated(address, limits, consistency)
 
     @staticmethod
@@ -174,13 +157,20 @@ class Access:
         return self.ours.new_transaction_id(-1 if known is None else known.version)
 
     def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
-        """The snapshot for a reader, by a level of `check_consistency` (None: the table's); `version` selects one.
+        """The snapshot for a reader, by a level (None: the table's); `version` selects one.
+
+        =============  ==================================================================================================
+        ``latest``     includes the last commit acknowledged to anybody before the call
+        ``published``  what the object store shows, without the coordinator: works while that is away
+        ``serial``     like ``latest``, after everything queued now was decided, even if its writer is dead
+        ``session``    includes everything committed through this table object; no round trip if a snapshot in hand does
+        =============  ==================================================================================================
 
         `timeout_s` limits the wait for the coordinator, and for undecided transactions ("serial"). Raises InvalidRequest for
         an unknown level and, in a table without a coordinator, for every level but "published"; VersionNotFound;
         Unavailable; TreeReplaced.
         """
-        level = check_consistency(self.consistency if consistency is None else consistency)
+        level = self.consistency if consistency is None else consistency
         if level == "published" or self._ours is None:
             if level != "published":
                 raise InvalidRequest(
@@ -226,7 +216,6 @@ class Access:
 
     def at(self, version: int | None) -> Snapshot:
         """The snapshot of a version. Raises VersionNotFound if it does not exist (any more), InvalidRequest if it is not a number."""
-        self._require_number(version)
         if self._ours is None:
             if version is not None:
                 return Snapshot.load(self.store, version=version)
@@ -286,17 +275,11 @@ class Access:
         if self._ours is None:
             return self.at(version)
         if version is not None:
-            self._require_number(version)
             return Snapshot.load(self.store, version=version)
         # Kept apart from the others: nothing but the head, which is not asked here, confirms what the log shows; and
         # ratified versions in hand may be ahead of the log, or lost, and their numbers reused.
         self._shown = Snapshot.load(self.store) if self._shown is None else self._shown.refresh(self.store)
         return self._shown
-
-    @staticmethod
-    def _require_number(version: object) -> None:
-        if version is not None and type(version) is not int:
-            raise InvalidRequest(f"version {version!r} is not a version: give a whole number, 0 or more", version=version)
 
     def _published_version(self) -> int:
         """The last version in the log; publishes the first version here if nobody has yet."""

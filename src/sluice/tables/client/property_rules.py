@@ -6,7 +6,6 @@ property would have no effect. All other names are free. docs/configuration.md s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -21,6 +20,7 @@ from ...coordinator.rules.isolation import (
 )
 from ...storage.actions.features import FEATURE_PREFIX
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
+from ...storage.arguments import RULES
 from ...storage.constants import (
     ADDRESS_KEY,
     CHANGE_COLUMN_NAMES,
@@ -45,7 +45,6 @@ AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
 OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
-_MIB = 1024 * 1024
 
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
@@ -86,9 +85,8 @@ def _switch(name: str, value: str) -> None:
         raise InvalidRequest(f"{name} is {value!r}; use true or false", property=name, value=value)
 
 
-def _number_of_versions(name: str, value: str) -> None:
-    if not value.isdecimal() or int(value) == 0:
-        raise InvalidRequest(f"{name} is {value!r}; give a whole number of versions, 1 or more", property=name, value=value)
+def _by_rule(name: str, value: str) -> None:
+    RULES[name].of_text(name, value, property=name, value=value)
 
 
 def _duration(name: str, value: str) -> None:
@@ -169,7 +167,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "bytes, or with `kb`, `mb`, `gb`",
         "`128mb`",
         "the size of data files",
-        lambda name, value: file_size_of({name: value}),
+        _by_rule,
     ),
     Property(
         AUTO_COMPACT,
@@ -190,14 +188,14 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "a number, -1 for all",
         "32",
         "how many leading columns have statistics",
-        lambda name, value: indexed_columns_of({name: value}),
+        _by_rule,
     ),
     Property(
         CHECKPOINT_INTERVAL,
         "a number, 1 or more",
         "100",
         "versions between checkpoints (Delta's own default is 10; versions come faster here)",
-        _number_of_versions,
+        _by_rule,
     ),
     Property(
         "delta.checkpointPolicy", "`classic`", "`classic`", "the form of checkpoints; classic ones are for every reader", _only("classic")
@@ -257,11 +255,9 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
 
     `creating`: for a new table, whose properties may repeat what sluice sets in any case.
     """
-    if not isinstance(properties, Mapping):
-        raise InvalidRequest(f"the properties are of type {type(properties).__name__}; give a mapping of names to texts")
     for key, value in properties.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}", property=key)
+        if not key.strip():
+            raise InvalidRequest(f"the value {value!r} was given for a property without a name; give it one", property=key)
         if creating and (key, value.lower()) == (ICT_ENABLED_KEY, "true"):
             continue
         _refuse_protected(key)
@@ -284,8 +280,6 @@ def _begins(key: str, stem: str) -> bool:
 def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str]) -> None:
     """Raise InvalidRequest unless each of these is the name of a property that may be removed."""
     for key in names:
-        if not isinstance(key, str):
-            raise InvalidRequest(f"{key!r} is not a name of a property; names are text", property=key)
         if key.startswith(FEATURE_PREFIX):
             raise InvalidRequest(f"{key}: a feature stays in the protocol; switch off the property that uses it", property=key)
         _refuse_protected(key)
@@ -338,9 +332,9 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
     """Raise InvalidRequest for what would break every later write: invalid values and combinations."""
     table_isolation(configuration)
     policy = table_policy(configuration)
-    file_size_of(configuration)
-    indexed_columns_of(configuration)
-    _number_of_versions(CHECKPOINT_INTERVAL, configuration.get(CHECKPOINT_INTERVAL, "1"))
+    for name in (_TARGET_FILE_SIZE_KEY, _INDEXED_COLUMNS_KEY, CHECKPOINT_INTERVAL):
+        if name in configuration:
+            _by_rule(name, configuration[name])
     if policy is ConflictPolicy.MAXCOMPUTE_DELTA and not is_on(configuration, DELETION_VECTORS_KEY):
         raise InvalidRequest(
             f"{POLICY_PROPERTY} is {policy.value}, which marks deleted rows in deletion vectors, and {DELETION_VECTORS_KEY} is "
@@ -392,18 +386,9 @@ def _no_key(text: str, why: str) -> InvalidRequest:
 
 def file_size_of(configuration: Mapping[str, str]) -> int:
     """The target size of data files in bytes (`delta.targetFileSize`, plain or with kb, mb, gb); 128 MiB by default."""
-    text = configuration.get(_TARGET_FILE_SIZE_KEY, "128mb").strip().lower()
-    units = {"kb": 1024, "mb": _MIB, "gb": 1024 * _MIB, "b": 1, "": 1}
-    digits = text.rstrip("kmgb")
-    unit = text[len(digits) :]
-    if not digits.isdigit() or unit not in units or int(digits) == 0:
-        raise InvalidRequest(f"{_TARGET_FILE_SIZE_KEY} is {text!r}; use a size like 134217728 or 128mb")
-    return int(digits) * units[unit]
+    return int(RULES[_TARGET_FILE_SIZE_KEY].of_text(_TARGET_FILE_SIZE_KEY, configuration.get(_TARGET_FILE_SIZE_KEY, "128mb")))
 
 
 def indexed_columns_of(configuration: Mapping[str, str]) -> int:
     """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
-    text = configuration.get(_INDEXED_COLUMNS_KEY, "32")
-    if not re.fullmatch(r"-1|[0-9]{1,9}", text):
-        raise InvalidRequest(f"{_INDEXED_COLUMNS_KEY} is {text!r}; give a whole number, -1 for all columns")
-    return int(text)
+    return int(RULES[_INDEXED_COLUMNS_KEY].of_text(_INDEXED_COLUMNS_KEY, configuration.get(_INDEXED_COLUMNS_KEY, "32")))

@@ -31,6 +31,7 @@ from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import rows_at
 from ...storage.actions.lineage import Moved
 from ...storage.actions.wide_statistics import record_count
+from ...storage.arguments import RULES
 from ...storage.data.file_writer import FileFormat
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
@@ -349,14 +350,7 @@ def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
     """The size of new files in bytes."""
     if asked is None:
         return file_size_of(configuration)
-    if type(asked) is int and asked > 0:
-        return asked
-    try:
-        return file_size_of({"delta.targetFileSize": asked if isinstance(asked, str) else "not a text"})
-    except InvalidRequest:
-        raise InvalidRequest(
-            f"target_file_size is {asked!r}; give a number of bytes, 1 or more, or a size like 128mb", target_file_size=asked
-        ) from None
+    return asked if isinstance(asked, int) else RULES["target_file_size"].of_text("target_file_size", asked)
 
 
 def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:

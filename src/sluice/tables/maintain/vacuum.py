@@ -194,8 +194,6 @@ def _retention(configured: str | None, retain_hours: float | None, *, force: boo
     own_ms = DELETED_FILE_RETENTION_DEFAULT_MS if configured is None else interval_ms(configured, name=DELETED_FILE_RETENTION_KEY)
     if retain_hours is None:
         return own_ms, own_ms
-    if type(retain_hours) not in (int, float) or not 0 <= retain_hours < float("inf"):
-        raise InvalidRequest(f"retain_hours is {retain_hours!r}; give hours, 0 or more", retain_hours=retain_hours)
     asked_ms = int(retain_hours * _HOUR_MS)
     # check: short-retentions-are-refused
     if asked_ms < own_ms and not force:

@@ -13,6 +13,7 @@ from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.clustering import clustering_columns
 from ...storage.actions.features import new_protocol, with_features, writer_features
+from ...storage.arguments import checked
 from ...storage.data.filling import check_definitions
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
@@ -29,6 +30,7 @@ from ..write.requirements import snapshot_for_change
 _COMMENT: Final = "comment"
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class NewColumn:
     """A column to add to the struct at `path` (() is the table itself): at the end, `first`, or `after` the one of that name.
@@ -47,6 +49,7 @@ class NewColumn:
         return self.field if isinstance(self.field, StructField) else defined(pa.schema([self.field])).fields[0]
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
     """A change of the column at `path`; None leaves a part as it is. An empty comment or default (SQL) removes it.

@@ -11,6 +11,7 @@ from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, Timeout
 from ...storage.actions.features import is_managed
 from ...storage.actions.records import DeletionVector
 from ...storage.actions.uris import key_inside
+from ...storage.arguments import checked
 from ...storage.data.vectors import vector_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
@@ -38,6 +39,7 @@ class Diagnosis:
         return all(each.severity != ERROR for each in self.findings)
 
 
+@checked
 def doctor(
     location: str | os.PathLike[str],
     *,

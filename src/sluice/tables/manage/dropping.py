@@ -21,6 +21,7 @@ from ...coordinator.facade import registry
 from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Head, SystemClock, Timeout, bounding
 from ...storage.actions import CommitInfo, decode_commit
+from ...storage.arguments import checked
 from ...storage.constants import LOG_FOLDER
 from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, InvalidRequest, NotATable, TableNotFound
@@ -138,6 +139,7 @@ def _delete(store: ObjectStore, objects: Sequence[ObjectInfo], first: Callable[[
             done.result()
 
 
+@checked
 def forget(
     location: str | os.PathLike[str],
     *,

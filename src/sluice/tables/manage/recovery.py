@@ -43,6 +43,7 @@ from ...storage.actions import actions_of
 from ...storage.actions.features import is_managed
 from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import stored_text
+from ...storage.arguments import checked
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER, MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, TableDropped, Unavailable
@@ -101,6 +102,7 @@ class RecoveryReport:
     lost_name: str | None = None
 
 
+@checked
 def recover(
     location: str | os.PathLike[str],
     *,
@@ -119,14 +121,7 @@ def recover(
     it; TableNotFound and NotATable if it is not a table of sluice's, Unavailable if somebody goes on publishing.
     """
     address = TableAddress.of(location, coordinator, storage_options, "recover")
-    return rebuild(address, former, patience_of(wait_s), told or _log.info)
-
-
-def patience_of(wait_s: float | None) -> float:
-    """The wait for former clients, in seconds. Raises InvalidRequest for an invalid time."""
-    if wait_s is not None and not 0 <= wait_s < float("inf"):
-        raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for no wait, or None for the longest that may be needed")
-    return LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
+    return rebuild(address, former, LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s, told or _log.info)
 
 
 def rebuild(
@@ -309,6 +304,7 @@ class Recovered:
     left: str | None = None
 
 
+@checked
 def recover_all(
     root: str | os.PathLike[str],
     *,
@@ -325,7 +321,7 @@ def recover_all(
     Skips tables that are not sluice's or have their nodes; does not find a table inside another table's folder. Raises
     InvalidRequest if there is no table.
     """
-    patience_s = patience_of(wait_s)
+    patience_s = LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
     top = TableAddress.of(root, coordinator, storage_options, "recover")
     addresses = [
         TableAddress.of(f"{top.location}/{folder}" if folder else top.location, coordinator, storage_options, "recover")

@@ -71,8 +71,6 @@ def reset_consumer(access: Access, name: str, after: int | None) -> int:
     """
     latest = latest_of(access)
     version = latest if after is None else after
-    if type(version) is not int or version < -1:
-        raise InvalidRequest(f"after={after!r} is not a version: give the last version to pass over, -1 for none", after=after)
     if version > latest:
         raise access.beyond(version, latest)
     held = _existing(access, name)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ...coordinator.facade.values import Deadline, SystemClock, Timeout
 from ...storage.actions import Action, Metadata
+from ...storage.arguments import checked
 from ...storage.dataclass import dataclass
 from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
 from ...storage.pruning.predicate import Predicate
@@ -52,15 +53,6 @@ class Selection:
     max_rows: int = _ROWS_MAX
     max_bytes: int | None = None
 
-    def check(self) -> None:
-        """Raise InvalidRequest for values that have no meaning."""
-        if self.rows not in _ROWS:
-            raise InvalidRequest(f"rows is {self.rows!r}; use one of {', '.join(_ROWS)}", rows=self.rows)
-        limits = {"max_versions": self.max_versions, "max_rows": self.max_rows, "max_bytes": self.max_bytes}
-        for name, value in limits.items():
-            if (value is not None or name != "max_bytes") and (type(value) is not int or value < 1):
-                raise InvalidRequest(f"{name} is {value!r}; give a whole number, 1 or more")
-
     def query(self, span: VersionRange) -> ChangesQuery:
         """The incremental read of some versions. Raises InvalidRequest for columns that the table does not have."""
         where = self.where
@@ -78,6 +70,7 @@ class Selection:
         return pa.schema([field for field in query.output if field.name not in beside])
 
 
+@checked
 @dataclass(frozen=True, slots=True, order=True)
 class ChangePlace:
     """A place in a table's changes: after those of `version`, and of the first `files` of the files in which those of the next one lie."""
@@ -175,11 +168,8 @@ class ChangeReader:
 
     def __init__(self, access: Access, after: int, selection: Selection, files: int = 0) -> None:
         """Begin after a version (-1: before the first) and some files of the next one. Raises InvalidRequest, HistoryGone."""
-        selection.check()
         self.access = access
         self.selection = selection
-        if type(files) is not int or files < 0:
-            raise InvalidRequest(f"after names {files!r} files, which is no number of files: give the `end` of a batch, or a version")
         self.place = ChangePlace(after, files)
         self._metadata = self._metadata_at(after)
         self._ahead: deque[tuple[int, Iterable[Action]]] = deque()
@@ -244,8 +234,6 @@ class ChangeReader:
         return self._ahead[0]
 
     def _metadata_at(self, version: int) -> Metadata | None:
-        if type(version) is not int or version < -1:
-            raise InvalidRequest(f"after={version!r} is not a version: give the last version you have, -1 for none", after=version)
         if version < 0:
             return None
         latest = self.access.latest()
@@ -319,8 +307,6 @@ class Follower:
 
 def follow(access: Access, after: int | ChangePlace | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
     """Follow a table from after a version or a place on (None: the latest version). Raises InvalidRequest."""
-    if type(poll_s) not in (int, float) or not poll_s > 0:
-        raise InvalidRequest(f"poll_s is {poll_s!r}; give seconds, more than 0", poll_s=poll_s)
     start = after if isinstance(after, ChangePlace) else ChangePlace(latest_of(access) if after is None else after)
     return Follower(ChangeReader(access, start.version, selection, start.files), published_versions(access, poll_s), timeout_s)
 

@@ -16,6 +16,7 @@ from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import reader_features, writer_features
 from ...storage.actions.filetable import picked
 from ...storage.actions.wide_statistics import record_count
+from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 
+@checked
 class TableSnapshot:
     """One fixed version of a table: later commits do not show here."""
 

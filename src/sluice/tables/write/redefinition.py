@@ -49,8 +49,6 @@ def redefined(
     SchemaMismatch, UnsupportedFeature.
     """
     struct = struct_of(schema)
-    if comment is not None and not isinstance(comment, str):
-        raise InvalidRequest(f"the comment is {comment!r} of {type(comment)}; give a text", comment=comment)
     columns = _partitioning(base, struct, partition_by)
     check_new_schema(struct, columns)
     check_definitions(struct)

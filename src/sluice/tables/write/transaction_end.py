@@ -24,6 +24,7 @@ from typing import Final, Generic, TypeVar
 from ...coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
 from ...coordinator.facade.values import Timeout
 from ...coordinator.rules.refusal import refusal_error, withdrawal
+from ...storage.arguments import checked
 from ...storage.errors import InvalidRequest, Unavailable
 
 _OPEN: Final = "open"
@@ -36,6 +37,7 @@ _WITHDRAWN: Final = "withdrawn"
 Answer = TypeVar("Answer")
 
 
+@checked
 class OpenTransaction(ABC, Generic[Answer]):
     """The common part of all open transactions: they end once. Not thread-safe."""
 

@@ -137,8 +137,6 @@ def newest_key(metadata: Metadata, schema: StructType) -> tuple[str, ...]:
 
 def key_columns(on: str | Sequence[str], schema: StructType) -> tuple[str, ...]:
     """The columns of the key, as the schema spells them. Raises InvalidRequest."""
-    if not isinstance(on, str) and not isinstance(on, Iterable):
-        raise InvalidRequest(f"on is {on!r}; give the names of the key's columns")
     asked = (on,) if isinstance(on, str) else tuple(on)
     if not asked:
         raise InvalidRequest("upsert needs the columns that make the key: on=[] names none")

@@ -18,14 +18,13 @@ from typing import Final
 
 from ...coordinator.errors import ConcurrentTransactionException
 from ...storage.actions import Txn
+from ...storage.arguments import RULES
 from ...storage.errors import InvalidRequest
 
 KEY_PREFIX: Final = "sluice.key:"
 """The prefix of a key's application id, which no streaming query or application uses."""
 _MARK_SUFFIX: Final = "/rows"
 _MARK_BITS: Final = 32
-_KEY_CHARACTERS_MAX: Final = 1000
-_USER_METADATA_CHARACTERS_MAX: Final = 8 * 1024
 
 
 def application_transaction(transaction: tuple[str, int] | None, key: str | None) -> tuple[str, int] | None:
@@ -35,8 +34,7 @@ def application_transaction(transaction: tuple[str, int] | None, key: str | None
         return transaction
     if transaction is not None:
         raise InvalidRequest(f"transaction={transaction!r} and key={key!r} were given; give one of them", key=key)
-    if not isinstance(key, str) or not 0 < len(key) <= _KEY_CHARACTERS_MAX:
-        raise InvalidRequest(f"key={key!r}: give a text of 1 to {_KEY_CHARACTERS_MAX} characters that identifies this write")
+    RULES["key"].check("key", key)
     return KEY_PREFIX + key, 0
 
 
@@ -48,24 +46,16 @@ def as_it_was_given(application: tuple[str, int]) -> str:
 
 def check_application_transaction(transaction: object) -> None:
     """Raise InvalidRequest unless this is None or (application id, number), as in Delta's `txn` action."""
-    match transaction:
-        case None:
-            return
-        case (str(app), int(number)) if app and type(number) is int and 0 <= number < 2**63:
-            return
-    raise InvalidRequest(
-        f"transaction={transaction!r}: give (application id, number), a text that is not empty and a whole number, 0 or more"
-    )
+    if transaction is not None:
+        RULES["transaction"].check("transaction", transaction)
 
 
 def check_user_metadata(text: object) -> str:
     """The text that a commit shows in the history ("" for None). Raises InvalidRequest for no text, or a very long one."""
     if text is None:
         return ""
-    if not isinstance(text, str) or len(text) > _USER_METADATA_CHARACTERS_MAX:
-        shown = f"{text[:40]!r}... ({len(text):,} characters)" if isinstance(text, str) else repr(text)
-        raise InvalidRequest(f"user_metadata={shown}: give a text of at most {_USER_METADATA_CHARACTERS_MAX:,} characters")
-    return text
+    RULES["user_metadata"].check("user_metadata", text)
+    return str(text)
 
 
 _mark: ContextVar[tuple[tuple[str, int], int] | None] = ContextVar("sluice_mark", default=None)

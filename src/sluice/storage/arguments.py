@@ -1,0 +1,490 @@
+"""The one table of what arguments may be: those of the Python API, the command line, Spark's options, addresses and properties.
+
+`checked` puts the checks in front of a public function, or of all public methods of a class, so that a wrong argument is refused before
+anything is done. Texts (an option, a property, a parameter of an address) are read by the same rules. What only a table can tell,
+such as whether a column exists, is checked where the table is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from .dataclass import dataclass
+from .errors import InvalidArgument, InvalidRequest, PredicateError
+
+_A = TypeVar("_A")
+_SHOWN_MAX: Final = 200
+_MAY_BE_NONE: Final = re.compile(r"(^|\| )None$")
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)i?b?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What values an argument may have. `what` completes "give ..."; `parse` reads a text; a secret is not shown."""
+
+    what: str
+    holds: Callable[[Any], bool]
+    parse: Callable[[str], Any] = str
+    error: type[InvalidRequest] = InvalidArgument
+    secret: bool = False
+
+    def check(self, name: str, value: Any, **details: Any) -> None:
+        """Raise InvalidRequest for a wrong value of the argument called `name`."""
+        if not self.holds(value):
+            kind = f" of type {type(value).__name__}" if self.secret or not _is_number(value) else ""
+            shown = "" if self.secret else f" {_shown(value)}"
+            wrong = ", which is no text" if self.error is PredicateError and not isinstance(value, str) else ""
+            raise self.error(f"{name} is{shown}{kind}{wrong}: give {self.what}", argument=name, **details)
+
+    def of_text(self, name: str, text: str, **details: Any) -> Any:
+        """The value that a text means. Raises InvalidRequest for one that means none, or a wrong one."""
+        try:
+            value = self.parse(text)
+        except (ValueError, OverflowError):
+            value = None
+        if value is None or not self.holds(value):
+            raise InvalidRequest(f"{name} is {_shown(text)}: give {self.what}", **details)
+        return value
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN_MAX else f"{shown[: _SHOWN_MAX // 2]}... ({len(shown):,} characters)"
+
+
+# -- kinds -----------------------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def whole(what: str, least: int, most: int) -> Rule:
+    """A whole number within bounds."""
+
+    def parse(text: str) -> int | None:
+        return int(text) if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", text) else None
+
+    span = f"{max(least, -1):,} or more" if most >= 2**31 - 1 else f"from {least:,} to {most:,}"
+    return Rule(
+        f"a whole number, {span}: {what}",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
+        parse,
+    )
+
+
+def amount(what: str, least: float, most: float, *, above: bool = False) -> Rule:
+    """A number within bounds; `above` its least one."""
+    span = f"more than {least:g}" if above else f"{least:g} or more"
+    return Rule(
+        f"{what}, {span} and at most {most:g}",
+        lambda value: _is_number(value) and math.isfinite(value) and (least < value if above else least <= value) and value <= most,
+        lambda text: float(text) if re.fullmatch(r"\s*[0-9]{1,15}(\.[0-9]{1,9})?\s*", text) else None,
+    )
+
+
+def text(what: str, least: int = 1, most: int = 1_000_000, *, error: type[InvalidRequest] = InvalidArgument, secret: bool = False) -> Rule:
+    """A text that can be written as UTF-8, of so many characters."""
+    return Rule(
+        what, lambda value: isinstance(value, str) and least <= len(value) <= most and _is_unicode(value), error=error, secret=secret
+    )
+
+
+def one_of(*choices: str) -> Rule:
+    """One of these words."""
+    return Rule(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices, str.lower)
+
+
+def listed(what: str, holds: Callable[[Any], bool], *, alone: bool = False, least: int = 0) -> Rule:
+    """A list of values, or (`alone`) one of them."""
+
+    def is_list(value: Any) -> bool:
+        is_some = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, os.PathLike))
+        return is_some and len(kept := list(_kept(value))) >= least * hasattr(value, "__len__") and all(map(holds, kept))
+
+    return Rule(what, lambda value: (alone and holds(value)) or is_list(value))
+
+
+def pairs(what: str, *, secret: bool = False) -> Rule:
+    """A mapping of texts to texts."""
+    return Rule(
+        what,
+        lambda value: isinstance(value, Mapping) and all(_is_text(key) and _is_text(each) for key, each in value.items()),
+        secret=secret,
+    )
+
+
+def made(*classes: str, what: str | None = None) -> Rule:
+    """An object of a class of one of these names, or of one derived from it: so that this floor imports none of them."""
+    return Rule(what or f"a {' or '.join(classes)}", lambda value: is_made(value, *classes))
+
+
+def either(what: str, *rules: Rule) -> Rule:
+    """A value that one of these rules allows."""
+    return Rule(what, lambda value: any(rule.holds(value) for rule in rules), error=rules[0].error)
+
+
+def is_made(value: object, *classes: str) -> bool:
+    """Whether a value is of a class of one of these names, or of one derived from it."""
+    return any(each.__name__ in classes for each in type(value).__mro__)
+
+
+def _is_unicode(value: str) -> bool:
+    return value.isascii() or not re.search("[\ud800-\udfff]", value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and _is_unicode(value)
+
+
+def _is_place(value: Any) -> bool:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return isinstance(path, str) and bool(path.strip()) and "\0" not in path and _is_unicode(path)
+
+
+def _kept(value: Iterable[Any]) -> Iterable[Any]:
+    """The elements, unless asking for them would use them up."""
+    return value if hasattr(value, "__len__") else ()
+
+
+def _is_moment(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, datetime) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _VERSION_MAX)
+
+
+def _is_application(value: object) -> bool:
+    match value:
+        case (str(name), int(number)):
+            return bool(name) and _is_unicode(name) and type(number) is int and 0 <= number < 2**63
+    return False
+
+
+def bytes_of(size: str) -> int | None:
+    """The bytes that a size like 134217728 or 128mb means; None for no size."""
+    found = _SIZE.fullmatch(size.strip())
+    return None if found is None else int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _is_bytes(value: object) -> bool:
+    size = bytes_of(value) if isinstance(value, str) else value
+    return isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= _BYTES_MAX
+
+
+# -- the table -------------------------------------------------------------------------------------------------------------
+
+_SECONDS_MAX: Final = 1e9
+_HOURS_MAX: Final = 1e6
+_BYTES_MAX: Final = 2**50
+_COUNT_MAX: Final = 2**31 - 1
+_VERSION_MAX: Final = 2**63 - 1
+
+_SECONDS: Final = amount("seconds", 0, _SECONDS_MAX)
+_SOME_SECONDS: Final = amount("seconds", 0, _SECONDS_MAX, above=True)
+_TIME: Final = either(f"seconds, 0 or more and at most {_SECONDS_MAX:g}, or a sluice.Deadline", _SECONDS, made("Deadline"))
+_HOURS: Final = amount("hours", 0, _HOURS_MAX)
+_COUNT: Final = whole("a number", 1, _COUNT_MAX)
+_VERSION: Final = whole("a version", -_VERSION_MAX, _VERSION_MAX)  # VersionNotFound tells which there are
+_AFTER: Final = whole("the last version you have, -1 for none", -1, _VERSION_MAX)
+_FLAG: Final = Rule(
+    "true or false", lambda value: isinstance(value, bool), lambda text: {"true": True, "false": False}.get(text.strip().lower())
+)
+_PLACE: Final = Rule("a path or a URI as a text that is not empty, in Unicode", _is_place)
+_TABLE: Final = either("a sluice.Table, or its path or URI", _PLACE, made("TableWrites"))
+_NAME: Final = text("a name, a text that is not empty", most=100_000)
+_NAMES: Final = listed("a list of names", _is_text)
+_NAME_OR_NAMES: Final = listed("a name, or a list of names", _is_text, alone=True)
+_PAIRS: Final = pairs("a mapping of names to values; properties are text, both their names and their values")
+_CONDITION: Final = text('a condition in SQL as a text, such as "id > 5"', 0, 10_000_000, error=PredicateError)
+_CALL: Final = Rule("a function", callable)
+_ROWS: Final = Rule(
+    "pyarrow data or a DataFrame",
+    lambda value: not isinstance(value, (str, bytes, Mapping, int, float, type(None))) and type(value) is not object,
+)
+_SCHEMA: Final = Rule("a pyarrow.schema([...])", lambda value: hasattr(value, "__arrow_c_schema__") or is_made(value, "StructType"))
+_SIZE_RULE: Final = Rule("a number of bytes, 1 or more, or a size like 134217728 or 128mb", _is_bytes, bytes_of)
+_USER_METADATA: Final = text("a text of at most 8,192 characters", 0, 8 * 1024)
+_EXPRESSION: Final = either("a Column, or an expression in SQL as a text", text("", 0, 10_000_000), made("Column"))
+_SESSION: Final = made("SparkSession", what="a SparkSession")
+_ACK: Final = one_of("published", "ratified")
+_KEY: Final = text("a text of 1 to 1000 characters that identifies this write", 1, 1000)
+_MOMENT: Final = Rule("a datetime, ISO 8601 text such as '2026-01-31 13:00:00+00:00', or milliseconds since 1970", _is_moment)
+
+RULES: Final[Mapping[str, Rule]] = {
+    # where things are
+    "location": _PLACE,
+    "target": _PLACE,
+    "root": _PLACE,
+    "path": _PLACE,
+    "table": _TABLE,
+    "tables": listed("a list of tables: of each the sluice.Table, or its path or URI", _TABLE.holds),
+    "read_together.tables": listed("a list of at least one table or location", _TABLE.holds, least=1),
+    "*tables": _TABLE,
+    "*named": _TABLE,
+    "into": listed("a list of tables: of each the sluice.Table, or its path or URI", _TABLE.holds),
+    "coordinator": text("an address such as zk://host:2181/chroot or embedded://, as a text that is not empty", secret=True),
+    "storage_options": pairs("a mapping of texts to texts, such as {'region': 'eu-west-1'}", secret=True),
+    "hadoopConf": pairs("a mapping of texts to texts, such as {'fs.s3a.endpoint': '...'}", secret=True),
+    "former": text("the id of a coordinator, a text that is not empty"),
+    # times
+    "timeout_s": _TIME,
+    "seconds": _SECONDS,
+    "wait_s": _TIME,
+    "recover.wait_s": _SECONDS,
+    "recover_all.wait_s": _SECONDS,
+    "bound_s": _SECONDS,
+    "health.timeout_s": _SECONDS,
+    "poll_s": _SOME_SECONDS,
+    "retain_hours": _HOURS,
+    "retentionHours": _HOURS,
+    # numbers
+    "version": _VERSION,
+    "read_version": whole("a version", 0, _VERSION_MAX),
+    "if_version": whole("a version", -1, _VERSION_MAX),
+    "after": _AFTER,
+    "up_to": _AFTER,
+    **dict.fromkeys(
+        (f"{name}.{edge}" for name in ("changes", "changes_batches", "split_changes") for edge in ("after", "up_to")),
+        either("a version, -1 for none, or a time", _AFTER, _MOMENT),
+    ),
+    "follow.after": either("the last version you have, -1 for none, or the `end` of a batch", _AFTER, made("ChangePlace")),
+    "ChangePlace.version": _AFTER,
+    "ChangePlace.files": whole("a number of files", 0, _COUNT_MAX),
+    "timestamp": _MOMENT,
+    "read.timestamp": either(_MOMENT.what, _MOMENT, text("")),
+    "history.limit": _COUNT,
+    "attempts": _COUNT,
+    "parts": _COUNT,
+    "max_versions": _COUNT,
+    "max_rows": _COUNT,
+    "max_bytes": whole("a number of bytes", 1, _VERSION_MAX),
+    "target_file_size": _SIZE_RULE,
+    "reader": whole("a version of the protocol", 1, 3),
+    "writer": whole("a version of the protocol", 1, 7),
+    "readerVersion": whole("a version of the protocol", 1, 3),
+    "writerVersion": whole("a version of the protocol", 1, 7),
+    # words
+    "ack": _ACK,
+    "consistency": one_of("latest", "serial", "session", "published"),
+    "isolation": one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
+    "by": one_of("version", "timestamp"),
+    "consumer.rows": one_of("changes", "inserted"),
+    "follow.rows": one_of("changes", "inserted"),
+    "compact.mode": one_of("minor", "major", "full"),
+    "create.mode": one_of("create", "if_not_exists", "or_replace", "replace"),
+    **dict.fromkeys(("lease.mode", "lease_on.mode"), one_of("shared", "exclusive")),
+    **dict.fromkeys(("plan_write.mode", "write_elsewhere.mode"), one_of("append", "overwrite", "dynamic")),
+    "generate.mode": _NAME,
+    # names and texts
+    "name": _NAME,
+    **dict.fromkeys(
+        ("lease.name", "lease_on.name", "consumer.name"),
+        Rule("1 to 200 printable characters", lambda value: _is_text(value) and 0 < len(value) <= 200 and value.isprintable()),
+    ),
+    "new_name": _NAME,
+    "namespace": _NAME,
+    "drop_id": _NAME,
+    "names": listed("a list of names", _is_text),
+    "unset": _NAMES,
+    "require_left.application": Rule("(application id, number)", _is_application),
+    "application": text("a text that is not empty", most=1000),
+    "transaction_id": Rule(
+        "the id of a transaction, from `Transaction.id`", lambda value: isinstance(value, str) and _ID.fullmatch(value) is not None
+    ),
+    "comment": text("a text", 0),
+    "configuration": text("a text", 0),
+    "text": text("SQL as a text", 1, 100_000_000),
+    "key": _KEY,
+    "transaction": Rule("(application id, number), a text that is not empty and a whole number, 0 or more", _is_application),
+    "user_metadata": _USER_METADATA,
+    "properties": _PAIRS,
+    # columns, rows and conditions
+    "columns": listed("a list of names", _is_text),
+    "cluster_by": _NAME_OR_NAMES,
+    "cluster_by.columns": _NAME_OR_NAMES,
+    "analyze.columns": _NAME_OR_NAMES,
+    "add_columns.columns": listed("a list of sluice.NewColumn", lambda value: is_made(value, "NewColumn")),
+    "changes": listed("a list of sluice.ColumnChange", lambda value: is_made(value, "ColumnChange")),
+    "NewColumn.field": made("StructField", "Field", what="a pyarrow.field(...)"),
+    "NewColumn.path": _NAMES,
+    "NewColumn.after": _NAME,
+    "ColumnChange.path": _NAMES,
+    "ColumnChange.after": _NAME,
+    "default": text("SQL of a default as a text", 0),
+    "partition_by": _NAME_OR_NAMES,
+    "z_order_by": _NAME_OR_NAMES,
+    "on": listed("the name of a column, or a list of names", _is_text, alone=True),
+    "schema": _SCHEMA,
+    "partition_schema": _SCHEMA,
+    "rows": _ROWS,
+    "where": either(_CONDITION.what, _CONDITION, made("Predicate")),
+    "read_where": _CONDITION,
+    "set": pairs("a mapping of columns to expressions in SQL, as texts"),
+    "targets": listed(
+        "a list of at least one table, name, or result of lease_on",
+        lambda each: _is_text(each) or is_made(each, "LeaseOn") or hasattr(each, "lease_on"),
+        least=1,
+    ),
+    # flags
+    **dict.fromkeys(
+        (
+            "allow_nonempty",
+            "cascade",
+            "create",
+            "dry_run",
+            "dynamic",
+            "first",
+            "for_update",
+            "force",
+            "if_not_exists",
+            "ignore_missing_files",
+            "include_foreign",
+            "keep_data",
+            "merge_schema",
+            "nullable",
+            "overwrite_schema",
+            "replace",
+            "replaces",
+            "row_ids",
+            "routing",
+            "schema_evolution",
+            "whole",
+        ),
+        _FLAG,
+    ),
+    # functions, sessions and frames
+    "work": _CALL,
+    "told": _CALL,
+    "clauses": _CALL,
+    "spark": _SESSION,
+    "session": _SESSION,
+    "sparkSession": either(_SESSION.what, _SESSION, made("NoneType")),  # DeltaTable refuses it
+    "builder": made("Builder", what="SparkSession.builder"),
+    "df": made("DataFrame"),
+    "args": Rule("a mapping or a list", lambda value: isinstance(value, (Mapping, list, tuple))),
+    "transaction.consumer": made("Consumer"),
+    "transaction.first": either("a Spark session or the coordinator's address", _SESSION, text("")),
+    "limits": made("Limits"),
+    # parameters of a coordinator's address, and of the S3 store
+    "retry_s": _SOME_SECONDS,
+    "session_timeout_s": amount("seconds", 0.1, 3600),
+    "connect_timeout_s": _SOME_SECONDS,
+    "servers": Rule("1, 3, 5 or 7 servers", lambda value: value in (1, 3, 5, 7) and not isinstance(value, bool), _VERSION.parse),
+    **dict.fromkeys(("tls", "verify_hostname"), _FLAG),
+    "auth": one_of("digest", "sasl", "x509"),
+    **dict.fromkeys(("ca", "cert", "key_file", "credentials"), text("the path of a file")),
+    "jars": text("the path of a folder"),
+    "max_attempts": whole("a number of attempts", 1, 999),
+    "path_style": _FLAG,
+    "conditional_put": one_of("auto", "true", "false"),
+    # Spark's options, where they are not named after a parameter: versionAsOf is `version_as_of`
+    **dict.fromkeys(("version_as_of", "ending_version"), whole("a version", 0, _VERSION_MAX)),
+    "starting_version": whole("a version; for a stream also latest", 0, _VERSION_MAX),
+    "max_records_per_file": whole("a number of rows", 0, _COUNT_MAX),
+    "max_files_per_trigger": whole("a number of files", 1, _COUNT_MAX),
+    "max_bytes_per_trigger": _SIZE_RULE,
+    "txn_version": whole("a number of a write", 0, _VERSION_MAX),
+    "commit_timeout": _SOME_SECONDS,
+    "poll_interval": _SOME_SECONDS,
+    # table properties
+    "delta.checkpointInterval": whole("a number of versions", 1, 1_000_000_000),
+    "delta.dataSkippingNumIndexedCols": whole("a number of columns, -1 for all", -1, 999_999_999),
+    "delta.targetFileSize": _SIZE_RULE,
+    # Delta's names
+    "aliasName": _NAME,
+    "featureName": _NAME,
+    "identifier": _NAME,
+    "tableOrViewName": _NAME,
+    "DeltaTable.timestamp": text("a time as a text, such as 2026-01-31 or 2026-01-31 13:00:00"),
+    "DeltaTable.set": Rule("a dict of column names and expressions", lambda value: isinstance(value, dict)),
+    "isShallow": _FLAG,
+    "truncateHistory": _FLAG,
+    "partitionSchema": either("a StructType, or columns in SQL as a text", text(""), _SCHEMA),
+    "source": made("DataFrame"),
+    "colName": _NAME,
+    "dataType": either("a DataType, or its name in SQL", text(""), made("DataType")),
+    "property.key": _NAME,
+    "property.value": text("the value of a property as a text", 0),
+    "partitionFilter": text("a condition in SQL as a text"),
+    "executeCompaction.mode": one_of("minor", "major", "full"),
+    "condition": _EXPRESSION,
+    "newest_by": _NAME,
+    "matched_delete": _EXPRESSION,
+    "merge_into.on": either("a condition, or columns", _EXPRESSION, _NAME_OR_NAMES),
+    **dict.fromkeys(
+        ("matched_update", "not_matched_insert"), Rule("true, false, or a mapping", lambda value: isinstance(value, (bool, Mapping)))
+    ),
+}
+"""By the name of the parameter; `function.parameter` or `Class.parameter` where the name means something else there."""
+
+
+_MADE_BY_USERS: Final = ("Catalog", "ChangePlace", "ColumnChange", "JointTransaction", "NewColumn")
+"""The classes whose constructors users call; objects of the others are handed out."""
+
+
+def rule_of(owner: str, function: str, parameter: str) -> Rule | None:
+    """The rule of a parameter of a function, or of a method of the class `owner`; None if the table has none."""
+    return RULES.get(f"{function}.{parameter}") or RULES.get(f"{owner}.{parameter}") or RULES.get(parameter)
+
+
+def checked(target: _A) -> _A:
+    """A function that checks its arguments by the table before it begins; or a class all of whose public methods do."""
+    if not isinstance(target, type):
+        checking: _A = _checking(target, "")
+        return checking
+    for name, member in list(vars(target).items()):
+        is_wrapped = isinstance(member, (classmethod, staticmethod))
+        function = member.__func__ if is_wrapped else member
+        is_public = not name.startswith("_") or (name == "__init__" and target.__name__ in _MADE_BY_USERS)
+        if is_public and inspect.isfunction(function):
+            method = _checking(function, target.__name__)
+            setattr(target, name, type(member)(method) if is_wrapped else method)
+    return target
+
+
+def _checking(act: Any, owner: str) -> Any:
+    written = inspect.unwrap(act)
+    code, annotations = written.__code__, written.__annotations__
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[: code.co_argcount]
+    defaults = {**(written.__kwdefaults__ or {}), **dict(zip(reversed(names), reversed(written.__defaults__ or ()), strict=False))}
+    rules = {
+        name: (
+            rule_of(owner, act.__name__, name),
+            defaults.get(name, name) is None or _MAY_BE_NONE.search(str(annotations.get(name, ""))) is not None,
+        )
+        for name in code.co_varnames[:count]
+    }
+    others = RULES.get(f"*{code.co_varnames[count]}") if code.co_flags & inspect.CO_VARARGS else None
+    name_of_others = code.co_varnames[count] if others else ""
+
+    def check(name: str, value: Any) -> None:
+        rule, may_be_none = rules.get(name, (None, True))
+        if rule is not None and not (value is None and may_be_none):
+            rule.check(name, value)
+
+    @functools.wraps(act)
+    def checking(*given: Any, **named: Any) -> Any:
+        for name, value in zip(names, given, strict=False):
+            check(name, value)
+        if others is not None:
+            for value in given[len(names) :]:
+                others.check(name_of_others, value)
+        for name, value in named.items():
+            check(name, value)
+        return act(*given, **named)
+
+    return checking
