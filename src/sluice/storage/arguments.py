@@ -43,7 +43,10 @@ class Rule:
             kind = f" of type {type(value).__name__}" if self.secret or not _is_number(value) else ""
             shown = "" if self.secret else f" {_shown(value)}"
             wrong = ", which is no text" if self.error is PredicateError and not isinstance(value, str) else ""
-            raise self.error(f"{name} is{shown}{kind}{wrong}: give {self.what}", argument=name, **details)
+            message = f"{name} is{shown}{kind}{wrong}: give {self.what}"
+            if self.error is not InvalidArgument:
+                raise self.error(message, **details)
+            raise InvalidArgument(message, argument=name, **details)
 
     def of_text(self, name: str, text: str, **details: Any) -> Any:
         """The value that a text means. Raises InvalidRequest for one that means none, or a wrong one."""
