@@ -491,7 +491,7 @@ def test_times_before_the_first_version_and_after_the_last(place: Place, table: 
             each.snapshot(timestamp=now + 3_600_000)
 
 
-@pytest.mark.parametrize("timestamp", ["2013-01-01", True, 1.5])
+@pytest.mark.parametrize("timestamp", ["2013-13-01", True, 1.5])
 def test_a_time_that_is_none(table: sluice.Table, refused: Refused, timestamp: Any) -> None:
     with refused(sluice.InvalidRequest, repr(timestamp), "milliseconds"):
         table.snapshot(timestamp=timestamp)

@@ -356,6 +356,7 @@ RULES: Final[Mapping[str, Rule]] = {
             "ignore_missing_files",
             "include_foreign",
             "keep_data",
+            "lose_unpublished",
             "merge_schema",
             "nullable",
             "overwrite_schema",
