@@ -125,7 +125,7 @@ def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
     [
         ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET *", "the source has no column 's'"),
         ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET nn = 1", "did you mean n"),
-        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = 'x'", "CAST them"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = 'x'", "'x', a value of 'n', does not fit"),
         ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = u.n * 10", "n < 100"),
         ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET s.a = 1", "field of a struct"),
         ("MERGE INTO sales.t t USING sales.u u ON t.id = u.idd WHEN MATCHED THEN DELETE", "idd"),

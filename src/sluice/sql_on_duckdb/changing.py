@@ -152,7 +152,7 @@ def _by_duckdb(asked: Plain, statement: Update | Delete, part: Transaction, read
         numbers = found.column(NUMBER)
         changes = Changes(deleted=numbers)
         if is_update:
-            new = stored(asked, spans[0], found.drop_columns([NUMBER]), draft.schema)
+            new = stored(asked, spans[0], found.drop_columns([NUMBER]), draft.schema, any_type=True)
             changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
         apply_to(draft, rows, changes, label)
         counted.append(changes.counts)

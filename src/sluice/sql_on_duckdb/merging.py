@@ -257,7 +257,7 @@ class _Work:
     def stored(self, clause: MergeClause, found: pa.Table, schema: StructType) -> pa.Table:
         """The new values in the types of the table's columns."""
         at = clause.assignments[0].value if clause.assignments else self._statement.source
-        return stored(self._asked, at, found.drop_columns(list(_NUMBERS_OF[clause.matched])), schema)
+        return stored(self._asked, at, found.drop_columns(list(_NUMBERS_OF[clause.matched])), schema, any_type=True)
 
 
 def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:

@@ -1,4 +1,6 @@
-"""Rows of a query with the types of a table's columns, by Spark's ANSI rule for INSERT: casts that lose nothing, else an error."""
+"""Rows of a query with the types of a table's columns: by Spark's ANSI rule for INSERT, which casts no text into another type, or cast into
+any type, as Delta's UPDATE and MERGE do.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from ..statements.cursor import Span
-from ..storage.errors import SchemaMismatch
+from ..storage.data.assignments import cast_to
+from ..storage.errors import PredicateError, SchemaMismatch
 from ..storage.schema.arrow_schema import arrow_type
-from ..storage.schema.datatypes import PrimitiveType, StructType
+from ..storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType
 from ..storage.schema.sqltypes import quoted_name, type_sql
 from .engine import run
 from .plain import Plain
@@ -17,8 +20,13 @@ from .plain import Plain
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 
 
-def stored(asked: Plain, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
-    """The rows in the types of the table's columns. Raises SchemaMismatch for a type that does not fit, InvalidRequest for a value."""
+def stored(asked: Plain, at: Span, rows: pa.Table, schema: StructType, *, any_type: bool = False) -> pa.Table:
+    """The rows in the types of the table's columns; `any_type`: texts and others are cast, too.
+
+    Raises SchemaMismatch for a type that does not fit, and for a value that cannot be cast; InvalidRequest for one that is too large.
+    """
+    if any_type:
+        rows = _cast(asked, at, rows, schema)
     casts: list[str] = []
     for field in rows.schema:
         column = schema.get(field.name)
@@ -54,3 +62,36 @@ def _fits(kind: pa.DataType, wanted: PrimitiveType) -> bool:
     if pa.types.is_boolean(kind):
         return wanted.name in ("boolean", "string")
     return (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)) and wanted.name == "binary"
+
+
+def _cast(asked: Plain, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows, with columns cast that an INSERT would not cast. DuckDB's own casts of texts differ from Spark's."""
+    for index, field in enumerate(rows.schema):
+        column = schema.get(field.name)
+        if column is None or _all_fit(field.type, column.type):
+            continue
+        if not isinstance(column.type, PrimitiveType):
+            said = f"column {column.name!r} is {type_sql(column.type)}, and these values are {field.type}: casting them"
+            raise asked.needs_spark(at, said)
+        kind = arrow_type(column.type)
+        try:
+            values = cast_to(column.name, kind, rows.column(index).combine_chunks(), field.name)
+        except (PredicateError, SchemaMismatch) as error:
+            raise SchemaMismatch(asked.shown(at, error.message), **{**error.details, "column": column.name}) from error
+        rows = rows.set_column(index, field.with_type(kind), values)
+    return rows
+
+
+def _all_fit(given: pa.DataType, kind: DataType) -> bool:
+    """Whether an INSERT would cast such values, or those in them; whatever has another shape is refused elsewhere."""
+    match kind:
+        case PrimitiveType():
+            return _fits(given, kind)
+        case StructType() if pa.types.is_struct(given):
+            known = ((part.type, kind.get(part.name)) for part in given)
+            return all(field is None or _all_fit(part, field.type) for part, field in known)
+        case ArrayType() if pa.types.is_list(given):
+            return _all_fit(given.value_type, kind.element_type)
+        case MapType() if pa.types.is_map(given):
+            return _all_fit(given.key_type, kind.key_type) and _all_fit(given.item_type, kind.value_type)
+    return True

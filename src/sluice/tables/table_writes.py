@@ -263,9 +263,9 @@ class TableWrites:
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
 
-        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the old row. Returns None, and makes no
-        version, if there are no such rows. Raises PredicateError for expressions that sluice cannot evaluate, ConstraintViolated,
-        SchemaMismatch.
+        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the old row, and their values
+        are cast to the columns' types (ANSI). Returns None, and makes no version, if there are no such rows. Raises PredicateError for
+        expressions that sluice cannot evaluate, ConstraintViolated, and SchemaMismatch, which names a value that does not fit.
         """
         begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
         return self._done(begin, lambda each: each.update(set, where), timeout_s)

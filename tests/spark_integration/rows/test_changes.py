@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSessio
     assert "not a boolean" in refused(spark, table, frame, "t.id + s.id", UPSERT[0])
     assert "not deterministic" in refused(spark, table, frame, equal, Clause("matched", "delete", "rand() > 0.5"))
     assert "of one row" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "sum(s.id)"}))
-    assert "cannot be stored" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "s.p"}))
+    assert "cannot be cast to" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "array(s.p)"}))
     misspelt = refused(spark, table, frame, equal, Clause("matched", "update", None, {"idd": "1"}))
     assert "'idd' is not in the table, do you mean id? there are" in misspelt
     assert "cannot be resolved" in refused(spark, table, frame, equal, Clause("not_matched", "insert", "t.id > 1", {"id": "s.id"}))

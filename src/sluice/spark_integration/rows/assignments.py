@@ -1,4 +1,6 @@
-"""New values of columns: paths resolved against the table, values and whole frames stored as Spark's ANSI store assignment does."""
+"""New values of columns: paths resolved against the table, values cast as Delta Lake's UPDATE and MERGE do, whole frames stored as Spark's
+ANSI store assignment does.
+"""
 
 from __future__ import annotations
 
@@ -130,12 +132,14 @@ def assigned_in(frame: DataFrame, values: Mapping[Path, Column | str], what: str
 def new_values(spark: SparkSession, assigned: Assigned, schema: StructType, old: Mapping[str, Column]) -> dict[str, Column]:
     """The new value of each assigned top-level column; `old` has the columns' present values.
 
-    Raises SchemaMismatch for a value whose type the column cannot store, InvalidRequest if a column is assigned twice.
+    Values are cast (ANSI): texts, too, into any type. Raises SchemaMismatch for a value whose type cannot be cast, InvalidRequest if a
+    column is assigned twice.
     """
     kinds = to_spark(schema)
     stored = {
-        path: as_stored(spark, value, assigned.types[path], _type_at(kinds, path), path) for path, value in assigned.values.items()
-    }  # fmt: skip
+        path: as_stored(spark, value, assigned.types[path], _type_at(kinds, path), path, casts=True)
+        for path, value in assigned.values.items()
+    }
     tree = by_path(stored, assigned.what)
     return {name: _nested(new, old.get(name), kinds[name].dataType, name) for name, new in tree.items()}
 
@@ -161,10 +165,12 @@ def _nested(new: Tree | Column, old: Column | None, kind: SparkType, path: str) 
     return F.struct(*parts)
 
 
-def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkType, path: Path) -> Column:
-    """A value cast to the column's type; fields of structs go by name. Raises SchemaMismatch if the type cannot be stored.
+def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkType, path: Path, *, casts: bool = False) -> Column:
+    """A value cast to the column's type; fields of structs go by name. Raises SchemaMismatch if ANSI store assignment cannot store the
+    type, or if `casts` an ANSI cast cannot make it.
 
-    A job that meets a number which does not fit fails with CAST_OVERFLOW_IN_TABLE_INSERT, which names the column.
+    A job that meets a number which does not fit fails with CAST_OVERFLOW_IN_TABLE_INSERT, which names the column, and one that meets
+    another value that does not with CAST_INVALID_INPUT, which names the value.
     """
     if _same(given, kind):
         return value
@@ -179,25 +185,26 @@ def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkT
             part = (
                 F.lit(None).cast(each.dataType)
                 if field is None
-                else as_stored(spark, value.getField(field.name), field.dataType, each.dataType, (*path, each.name))
+                else as_stored(spark, value.getField(field.name), field.dataType, each.dataType, (*path, each.name), casts=casts)
             )
             parts.append(part.alias(each.name))
         return F.when(value.isNotNull(), F.struct(*parts))
     if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and has_struct(kind):
         below = given.elementType, kind.elementType
-        return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element")))
+        return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element"), casts=casts))
     if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and has_struct(kind):
         keys, items = (given.keyType, kind.keyType), (given.valueType, kind.valueType)
-        keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key")))
-        return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value")))
+        keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key"), casts=casts))
+        return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value"), casts=casts))
     jvm = jvm_of(spark)
     types = [jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(each.jsonValue())) for each in (given, kind)]
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    if not expressions.Cast.canANSIStoreAssign(*types):
+    if not (expressions.Cast.canAnsiCast(*types) if casts else expressions.Cast.canANSIStoreAssign(*types)):
         raise SchemaMismatch(
-            f"a value of type {given.simpleString()} cannot be stored in column {'.'.join(path)!r} of type {kind.simpleString()}; cast it",
+            f"a value of type {given.simpleString()} cannot be {'cast to' if casts else 'stored in'} column {'.'.join(path)!r} of type "
+            f"{kind.simpleString()}; {'give another value' if casts else 'cast it'}",
             column=".".join(path),
-            condition="INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
+            condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION" if casts else "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
         )
     cast = value.cast(kind)
     if not _may_overflow(kind) or expressions.Cast.canUpCast(*types):

@@ -1,8 +1,9 @@
 """New values for rows: the SET of an UPDATE or of an upsert.
 
 Expressions are Spark SQL over the old row. All of them are evaluated before any takes effect, so `a = b, b = a` swaps.
-Results are stored by Spark's ANSI store assignment: among numbers, among dates and timestamps, and as text, with an error
-for a value that does not fit; never from text to another type. `current_timestamp()`, `current_date()` and the like have one
+Their results are cast to the column's type, as Delta's UPDATE does: texts, too, into other types, with an error for a value that does
+not fit. A column's default is stored by Spark's ANSI store assignment: among numbers, among dates and timestamps, and as text, but never
+from text to another type. `current_timestamp()`, `current_date()` and the like have one
 value for the whole update, taken when it is parsed, as in Spark: a repeated commit writes the same rows.
 """
 
@@ -44,7 +45,7 @@ class Assignment:
         except PredicateError as error:
             said = f"column {name!r} cannot be set to {self.expression!r}: {error.message}"
             raise PredicateError(said, **{**error.details, "column": name}) from None
-        stored = self._stored(found)
+        stored = cast_to(name, self.type, found, self.expression)
         if not self.column.nullable and stored.null_count:
             raise NullNotAllowed(
                 f"column {name!r} is NOT NULL, and {self.expression!r} is null for {stored.null_count} of {rows.num_rows} rows;"
@@ -54,21 +55,27 @@ class Assignment:
             )
         return stored
 
-    def _stored(self, found: pa.Array) -> pa.Array:
-        if found.type == self.type:
-            return found
-        if pa.types.is_null(found.type):
-            return pa.nulls(len(found), self.type)
-        try:
-            return run(Cast(Column(("value",), found.type), self.type), pa.table({"value": found}))
-        except PredicateError as error:
-            value = _first_that_fails(found, self.type)
-            raise SchemaMismatch(
-                f"column {self.column.name!r} is {types.name(self.type)}, and {value!r}, a value of {self.expression!r}, does not fit it:"
-                " exclude such rows with a condition, or bring the value into range",
-                column=self.column.name,
-                value=value,
-            ) from error
+
+def cast_to(name: str, kind: pa.DataType, found: pa.Array, expression: str) -> pa.Array:
+    """The values of an expression in the type of the column `name`, cast as Spark casts them in ANSI mode.
+
+    Raises SchemaMismatch for a value that does not fit, which it names, and PredicateError for a type that sluice cannot cast.
+    """
+    if found.type == kind:
+        return found
+    if pa.types.is_null(found.type):
+        return pa.nulls(len(found), kind)
+    check_cast(found.type, kind)
+    try:
+        return run(Cast(Column(("value",), found.type), kind), pa.table({"value": found}))
+    except PredicateError as error:
+        value = _first_that_fails(found, kind)
+        raise SchemaMismatch(
+            f"column {name!r} is {types.name(kind)}, and {value!r}, a value of {expression!r}, does not fit it:"
+            " exclude such rows with a condition, or give a value that fits",
+            column=name,
+            value=value,
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Assignments:
 
         `now`, a time with a zone, is the value of `current_timestamp()` (by default the present). Raises InvalidRequest,
         SchemaMismatch or PredicateError, naming the cause: no assignments, an unknown column, a field of a struct, a column
-        set twice, an expression that cannot be evaluated, a type that cannot be stored in the column.
+        set twice, an expression that cannot be evaluated, a type that cannot be cast to the column's.
         """
         if not isinstance(assignments, Mapping) and assignments is not None:
             raise InvalidRequest(f"set is {assignments!r}; give a mapping of columns to expressions, such as {{'delay': 'delay + 1'}}")
@@ -95,7 +102,7 @@ class Assignments:
             field = _target(key, schema)
             if field.name in found:
                 raise InvalidRequest(f"the column {field.name!r} is set twice (case does not count); set it once", column=field.name)
-            found[field.name] = assignment(field, expression, schema, moment)
+            found[field.name] = assignment(field, expression, schema, moment, casts=True)
         return cls(tuple(found.values()))
 
     @cached_property
@@ -136,8 +143,11 @@ def _target(key: str, schema: StructType) -> StructField:
     raise InvalidRequest(f"there is no column {key!r} to set; the columns are {', '.join(schema.names)}", column=key)
 
 
-def assignment(field: StructField, expression: str, schema: StructType, now: datetime | None = None) -> Assignment:
-    """The expression over the columns of `schema` as values of a column; see `Assignments.parse`, which raises the same."""
+def assignment(field: StructField, expression: str, schema: StructType, now: datetime | None = None, *, casts: bool = False) -> Assignment:
+    """The expression over the columns of `schema` as values of a column; see `Assignments.parse`, which raises the same.
+
+    Without `casts` the type must be one that ANSI store assignment stores in the column.
+    """
     if not isinstance(expression, str):
         raise InvalidRequest(
             f'column {field.name!r} is set to {expression!r}, which is not SQL text: write a string as "\'text\'", a number as "1"',
@@ -148,17 +158,17 @@ def assignment(field: StructField, expression: str, schema: StructType, now: dat
     except PredicateError as error:
         raise PredicateError(f"column {field.name!r} cannot be set: {error.message}", **{**error.details, "column": field.name}) from None
     target = arrow_type(field.type, field.name)
-    _require_storable(field.name, expression, node.type, target)
+    _require_storable(field.name, expression, node.type, target, casts=casts)
     return Assignment(field, expression, node, target)
 
 
-def _require_storable(name: str, expression: str, source: pa.DataType, target: pa.DataType) -> None:
-    """Raise SchemaMismatch unless ANSI store assignment allows a `source` in a `target` column, and sluice can cast it."""
+def _require_storable(name: str, expression: str, source: pa.DataType, target: pa.DataType, *, casts: bool) -> None:
+    """Raise SchemaMismatch unless ANSI store assignment allows a `source` in a `target` column, or any cast may, and sluice can cast it."""
     if source == target or pa.types.is_null(source):
         return
     among_numbers = types.is_numeric(source) and types.is_numeric(target)
     among_moments = source in _MOMENTS and target in _MOMENTS
-    if among_numbers or among_moments or (types.is_atomic(source) and pa.types.is_string(target)):
+    if among_numbers or among_moments or (types.is_atomic(source) and (pa.types.is_string(target) or (casts and types.is_atomic(target)))):
         try:
             check_cast(source, target)
         except PredicateError as error:
