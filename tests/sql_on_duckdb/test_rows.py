@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 import sluice
+from sluice.tables.transaction import Transaction
 
 from .conftest import Warehouse
 from .test_queries import ORDERS
@@ -39,6 +41,35 @@ def test_insert_in_all_forms(orders: Warehouse) -> None:
         (9, date(2026, 1, 2), 1.0, None),
     ]
     assert len(orders.catalog.open("sales.orders").history()) == 9
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id + 10 AS id, day, amount FROM sales.orders WHERE id = 2",
+        "WITH c AS (SELECT * FROM sales.orders) SELECT c.* FROM c JOIN sales.orders AS o USING (id) WHERE o.id = 2",
+        "SELECT (SELECT max(id) FROM sales.orders) AS id, NULL, 0",
+    ],
+)
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+def test_an_insert_depends_on_the_rows_of_its_own_table_that_it_reads(
+    orders: Warehouse, monkeypatch: pytest.MonkeyPatch, level: str, query: str
+) -> None:
+    table = orders.catalog.open("sales.orders")
+    table.set_properties({"delta.isolationLevel": level})
+    orders.sql(f"INSERT INTO sales.orders {query}")
+    assert table.refresh().history(limit=1)[0].is_blind_append is False
+    orders.sql("INSERT INTO sales.orders SELECT 30, NULL, 1")
+    assert table.refresh().history(limit=1)[0].is_blind_append is True
+    append = Transaction.append
+
+    def late(*given: Any, **named: Any) -> None:
+        table.delete("id = 2")
+        append(*given, **named)
+
+    monkeypatch.setattr(Transaction, "append", late)
+    with pytest.raises(sluice.ConcurrentModification):
+        orders.sql(f"INSERT INTO sales.orders {query}")
 
 
 @pytest.mark.parametrize(

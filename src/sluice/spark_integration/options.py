@@ -9,6 +9,7 @@ both ways
                                 defaults come from SLUICE_STORAGE_OPTIONS, a JSON object that `sluice.configure` sets
 reading
 ``versionAsOf``                 read the version with this number
+``loadedVersion``               set by sluice's own sessions: the version that was the latest one when the DataFrame was made
 ``timestampAsOf``               read the version that was current then: milliseconds since the epoch, or `2026-01-31`,
                                 `2026-01-31 13:00:00`, `2026-01-31T13:00:00.5Z`; UTC unless a zone is given
 ``consistency``                 "latest" (default): includes every commit acknowledged to anybody; "serial": also everything
@@ -58,7 +59,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -78,7 +79,7 @@ STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
 
 _COMMON: Final = ("path", "coordinator", "application")
 _CHANGES: Final = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
-READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where", "readChangeFeed", *_CHANGES)
+READING: Final = ("versionAsOf", "loadedVersion", "timestampAsOf", "consistency", "where", "readChangeFeed", *_CHANGES)
 STREAMING: Final = (
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
@@ -179,9 +180,10 @@ class ReadOptions:
         texts = Texts(options, READING, "reading", WRITING)
         if "versionAsOf" in texts and "timestampAsOf" in texts:
             raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
+        loaded = None if "timestampAsOf" in texts else texts.number("loadedVersion")
         return ReadOptions(
             texts.address(),
-            texts.number("versionAsOf"),
+            texts.number("versionAsOf") if "versionAsOf" in texts else loaded,
             parse_timestamp(texts["timestampAsOf"]) if "timestampAsOf" in texts else None,
             texts.choice("consistency", "latest", "published", "serial", "session"),
             texts.get("where"),
@@ -229,7 +231,8 @@ class WriteOptions:
     """The options of a write. `partition_by` and `cluster_by` are None if they were not given.
 
     These are no options: `only_new`, the table must not exist yet; `name`, it gets this name when it is created, and `managed`, at a
-    location that the catalog chose; `replaces`, it is replaced with its properties.
+    location that the catalog chose; `replaces`, it is replaced with its properties; unless `source_known`, nobody saw what the rows
+    were computed from.
     """
 
     address: TableAddress
@@ -256,6 +259,7 @@ class WriteOptions:
     name: str | None = None
     managed: bool = False
     replaces: bool = False
+    source_known: bool = True
 
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -308,7 +312,7 @@ class WriteOptions:
                 "session of sluice.configure, or leave the option out and write df.repartition(...)",
                 option="optimizeWrite",
             )
-        return parsed
+        return replace(parsed, source_known=False)
 
     @staticmethod
     def refuse_for_streams(options: Mapping[str, str]) -> None:

@@ -96,11 +96,12 @@ def _foreseen(asked: Plain, statement: Foreseeable, table: Table) -> Foreseen:
 
     if isinstance(statement, (Truncate, Optimize)):
         return foreseeing.without_rows(asked, statement, table, condition)
+    places = [require_place(asked, each.name) for each in statement.relations if each.is_current]
+    reads_itself = any(opened(each).location == table.location for each in places)
     if isinstance(statement, Insert):
         source = source_of(asked, statement, schema, table.partition_columns)
-        return foreseeing.inserting(asked, statement, table, ANY if statement.relations else _values(source.rows, schema), source.replaces)
-    places = [require_place(asked, each.name) for each in statement.relations if each.is_current and each.changes is None]
-    reads_itself = any(opened(each).location == table.location for each in places)
+        rows, reads = ANY if statement.relations else _values(source.rows, schema), ANY if reads_itself else None
+        return foreseeing.inserting(asked, statement, table, rows, source.replaces, reads)
     if isinstance(statement, Merge):
         _check_merge(asked, statement, schema)
         found = matching_of(asked, statement, schema)

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
 from ..sql_plain.definitions.creating import Definition
-from ..sql_plain.definitions.tables import to_replace
+from ..sql_plain.definitions.tables import with_rows
 from ..sql_plain.inserting import left_to_table, names_for
 from ..sql_plain.partitions import equals, partition_of
-from ..sql_plain.place import Place, catalog_of, opened
+from ..sql_plain.place import Place, at_one_moment, catalog_of, opened
 from ..sql_plain.reports import NOTHING, Answer
 from ..statements.rows import Insert
 from ..statements.tables import Create
@@ -24,7 +24,7 @@ from ..tables.client.address import TableAddress
 from ..tables.planned_writes import abandon_plan, commit_creation, plan_creation
 from ..tables.transaction import Transaction
 from .plain import Plain, filled_in
-from .queries import Reading, query
+from .queries import Reading, SoFar, query, require_place
 from .storing import stored
 
 # -- INSERT --------------------------------------------------------------------------------------------------------------
@@ -42,9 +42,15 @@ class Source:
 
 
 def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
-    """Add or replace rows."""
+    """Add or replace rows; of rows that are read of the table itself the commit depends."""
     table = opened(place)
     read_version = table.refresh().version
+    read = [opened(require_place(asked, each.name)) for each in statement.relations if each.is_current]
+    if table.location in [each.location for each in read]:
+        snapshots = at_one_moment(read)
+        with table.begin(read_version=snapshots[table.location].version) as part:
+            insert_into(asked, statement, part, table.partition_columns, lambda _: {**snapshots, table.location: SoFar(part)})
+        return NOTHING
     source = source_of(asked, statement, table.struct, table.partition_columns)
     with filled_in(asked, statement.target):
         if source.replaces is None:
@@ -96,22 +102,30 @@ def _replaced_by(asked: Plain, statement: Insert, schema: StructType, partition_
 
 def create_with_rows(asked: Plain, statement: Create, wanted: Definition) -> Answer:
     """The table, its name and its rows as one commit."""
-    name = statement.target
+    name, catalog = statement.target, catalog_of(asked)
     assert statement.query is not None
-    catalog, replaces = catalog_of(asked), to_replace(asked, statement)
-    if replaces is None:
-        return NOTHING
-    rows = query(asked, (statement.query,), statement.relations)
-    schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
-    if replaces:
-        table = opened(Place(name.path or catalog.locate(name.quoted), asked.coordinator, asked.options))
-        create = wanted.how == "createOrReplace"
-        table.replace(
-            schema, rows, partition_by=wanted.partition_by, cluster_by=wanted.cluster_by, properties=wanted.properties, create=create
-        )
-        return NOTHING
-    location = wanted.location or catalog.new_location(name.quoted)
-    _create(asked, wanted, location, schema, rows)
+    query_of = statement.query
+
+    def write(replaces: bool) -> None:
+        place = Place(name.path or catalog.locate(name.quoted), asked.coordinator, asked.options) if replaces else None
+        table = None if place is None else opened(place)
+        read_version = 0 if table is None else table.version
+        rows = query(asked, (query_of,), statement.relations)
+        schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
+        if table is None:
+            _create(asked, wanted, wanted.location or catalog.new_location(name.quoted), schema, rows)
+            return
+        with table.begin(read_version=read_version) as part:  # the query may have read the table itself
+            part.replace(
+                schema,
+                rows,
+                partition_by=wanted.partition_by,
+                cluster_by=wanted.cluster_by,
+                properties=wanted.properties,
+                create=wanted.how == "createOrReplace",
+            )
+
+    with_rows(asked, statement, write)
     return NOTHING
 
 

@@ -33,7 +33,7 @@ from .plain import Plain
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """A table's rows as an open transaction sees them; the commit depends on the whole table if they are read."""
+    """A table's rows as an open transaction sees them; the commit depends on those that are read."""
 
     part: Transaction
 
@@ -71,7 +71,7 @@ def without_rows(tables: Sequence[Table]) -> Mapping[str, NoRows]:
     return {each.location: NoRows(each.struct) for each in tables}
 
 
-Reading: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, SoFar] | Mapping[str, NoRows]]"
+Reading: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot | SoFar | NoRows]]"
 """Gives the latest rows of tables, by location."""
 
 
@@ -228,7 +228,7 @@ def _mentioned(tree: exp.Query) -> frozenset[str] | None:
 def _where(tree: exp.Query, source: _Source) -> str | None:
     """The part of the WHERE of a plain SELECT that sluice's own conditions can say."""
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
-    if where is None or not isinstance(source.snapshot, TableSnapshot) or len(list(tree.find_all(exp.Query))) > 1:
+    if where is None or not isinstance(source.snapshot, (TableSnapshot, SoFar)) or len(list(tree.find_all(exp.Query))) > 1:
         return None
     known = known_part(where.this, source.snapshot.struct)
     return None if known is None else known.to_sql()

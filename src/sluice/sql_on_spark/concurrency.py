@@ -22,6 +22,7 @@ from ..spark_integration.active_session import when_stopped
 from ..spark_integration.files.writing import written_by_executors
 from ..spark_integration.jvm import quoted
 from ..spark_integration.rows.conditions import conjuncts, names_of, predicate_of, predicate_text, resolved
+from ..spark_integration.rows.plan_reads import reads_of
 from ..spark_integration.rows.reading import rows_so_far
 from ..spark_integration.schemas import to_spark
 from ..sql_plain.concurrency import foreseeing, locking
@@ -108,7 +109,9 @@ def _foreseen(asked: Asked, statement: Foreseeable, table: Table) -> Foreseen:
         if isinstance(statement, Insert):
             source = insertion(asked, statement, schema, table.partition_columns, edits)
             replaces = None if source.mode == "append" else source.told.get("replaceWhere") or ANY
-            return foreseeing.inserting(asked, statement, table, _values(source.frame, schema), replaces)
+            reads = reads_of(source.frame, table.location, schema)
+            rows = _values(source.frame, schema)
+            return foreseeing.inserting(asked, statement, table, rows, replaces, None if reads is None else reads.where)
         reads_itself = any(each.relation.is_current and opened(each.place).location == table.location for each in found)
         if isinstance(statement, Merge):
             return foreseeing.merging(statement, Known(_matching(asked, statement, schema, edits), reads_itself))

@@ -125,16 +125,16 @@ def _frames(asked: Asked, found: Sequence[Found], moment: Moment) -> list[DataFr
         elif relation.between is not None:
             frames.append(_between(asked, table, relation.between))
         elif relation.as_of is not None:
-            frames.append(_rows(asked, table, _asked_for(asked, table, relation.as_of)))
+            frames.append(_rows(asked, table, _asked_for(asked, table, relation.as_of), chosen=True))
         else:
             found_there = read[table.location]
             frames.append(found_there if isinstance(found_there, DataFrame) else _rows(asked, table, found_there))
     return frames
 
 
-def _rows(asked: Asked, table: Table, snapshot: TableSnapshot) -> DataFrame:
+def _rows(asked: Asked, table: Table, snapshot: TableSnapshot, *, chosen: bool = False) -> DataFrame:
     told = {} if asked.coordinator is None else {"coordinator": asked.coordinator}
-    return read_snapshot(asked.spark, table.location, snapshot, asked.options, told=told)
+    return read_snapshot(asked.spark, table.location, snapshot, asked.options, told=told, chosen=chosen)
 
 
 def _asked_for(asked: Asked, table: Table, as_of: AsOf) -> TableSnapshot:

@@ -57,21 +57,23 @@ def _created_with_rows(asked: Asked, statement: Create, wanted: Definition) -> D
         told.set(f"s3.{option}", value)
     if properties:
         told.set("properties", json.dumps(properties))
-    catalog, replaces = catalog_of(asked), plain.to_replace(asked, statement)
-    if replaces is None:
-        return empty(asked.spark)
-    with views_of(asked, found_in(asked, statement.relations), at_one_moment) as edits:
-        frame = asked.query([statement.query], edits)
-        if replaces:
-            location = name.path or catalog.locate(name.quoted)
-            options = told.but(overwriteSchema="true")
-            save(frame, location, Write("overwrite", options, partition_by or (), replaces=True, cluster_by=wanted.cluster_by))
-        elif name.path is not None:
-            save(frame, name.path, Write("error", told, partition_by, cluster_by=cluster_by))
-        else:
-            location = statement.location or catalog.new_location(name.quoted)
-            write = Write("error", told, partition_by, cluster_by=cluster_by)
-            save(frame, location, write, name=name.quoted, managed=statement.location is None)
+    catalog, query = catalog_of(asked), statement.query
+
+    def write(replaces: bool) -> None:
+        with views_of(asked, found_in(asked, statement.relations), at_one_moment) as edits:
+            frame = asked.query([query], edits)
+            if replaces:
+                location = name.path or catalog.locate(name.quoted)
+                options = told.but(overwriteSchema="true")
+                save(frame, location, Write("overwrite", options, partition_by or (), replaces=True, cluster_by=wanted.cluster_by))
+            elif name.path is not None:
+                save(frame, name.path, Write("error", told, partition_by, cluster_by=cluster_by))
+            else:
+                location = statement.location or catalog.new_location(name.quoted)
+                rows = Write("error", told, partition_by, cluster_by=cluster_by)
+                save(frame, location, rows, name=name.quoted, managed=statement.location is None)
+
+    plain.with_rows(asked, statement, write)
     return empty(asked.spark)
 
 

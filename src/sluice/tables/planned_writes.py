@@ -49,7 +49,8 @@ def plan_write(
     """Plan a write, checking what can be checked without rows. Raises InvalidRequest and its kinds.
 
     A replacement is based on `read_version` (None: the latest one): rows appended by others meanwhile stay. An append with a
-    `read_version` depends on the contents of that version, all of it or the rows that satisfy `read_where`.
+    `read_version` depends on the contents of that version, all of it ("" or None) or the rows that satisfy `read_where`; a replacement
+    depends on these rows, too, if `read_where` is given.
     """
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
@@ -63,11 +64,12 @@ def plan_write(
         require_replaceable(access.address.location, snapshot)
     redefines = None if redefine is None else redefine(snapshot)
     _require_no_key(access.address, snapshot.metadata if redefines is None else redefines.metadata)
-    depends = mode == "append" and read_version is not None
+    depends = read_version is not None and (mode == "append" or read_where is not None)
     if read_where is not None:
         if not depends:
-            raise InvalidRequest(f"read_where={read_where!r}: only an append with a read_version depends on a condition", where=read_where)
-        Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
+            raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
+        if read_where:
+            Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
     plan = plan_on(
         access.address,
         snapshot.metadata,
@@ -294,7 +296,7 @@ def commit_write(
         user_metadata=plan.user_metadata,
     )
     if plan.depends:
-        transaction.depend_on(plan.read_where)
+        transaction.depend_on(plan.read_where or None)
     transaction.stage(plan, files)
     return transaction.commit()
 

@@ -104,8 +104,9 @@ class Table(TableManagement):
             table = cls(access, ack=ack, timeout_s=timeout_s)
             if existed and mode != "if_not_exists":
                 is_or_replace = mode == "or_replace"
-                table.replace(
-                    schema, partition_by=columns, cluster_by=cluster_by, properties=properties, create=is_or_replace, timeout_s=limit
+                replace = partial(table.replace, schema, partition_by=columns, cluster_by=cluster_by, properties=properties)
+                creation.beside_others(
+                    lambda: replace(create=is_or_replace, timeout_s=limit), lambda: True, replaces=is_or_replace, timeout_s=limit
                 )
         return table
 

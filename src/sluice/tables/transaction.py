@@ -93,6 +93,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._if_version = if_version
         self._user_metadata = check_user_metadata(user_metadata)
         self._noted: dict[str, int] = {}
+        self._source_unknown = False
         self._change: Change | None = None
         self._compacted: Change | None = None
 
@@ -312,6 +313,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         with self._operation(replaces=plan.mode != "append"):
             step = add_files(self._draft, plan, files)
             self._did(step.reads, step)
+        self._source_unknown |= not plan.source_known
 
     def write_elsewhere(
         self,
@@ -565,6 +567,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             snapshot=draft.base,
             actions=Actions(actions, files),
             reads=reads_of(self._reads),
+            reads_elsewhere=self._source_unknown,
             parameters=parameters,
             metrics=metrics,
             schema=draft.schema,

@@ -271,3 +271,16 @@ def test_an_append_that_was_computed_from_the_table_depends_on_what_it_read(plac
     assert isinstance(error, sluice.ConcurrentModification)
     place.write(numbers(place, ("sum", 3)), "append", readVersion=1)
     place.write(numbers(place, ("blind", 3)), "append")
+
+
+def test_an_append_whose_source_is_unknown_is_not_blind(place: Place) -> None:
+    """PySpark shows a data source the rows alone: they may have been read from the table itself."""
+    place.write(numbers(place, ("a", 1), ("b", 2)))
+    place.write(numbers(place, ("c", 3)))
+    assert place.table().history(limit=1)[0].is_blind_append is False
+    stale = place.table().begin("WriteSerializable")
+    stale.delete("v < 9")
+    place.write(place.load())
+    assert place.table().history(limit=1)[0].is_blind_append is False
+    with pytest.raises(sluice.ConcurrentAppendException):
+        stale.commit()

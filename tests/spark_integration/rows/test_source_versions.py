@@ -36,7 +36,7 @@ LATER: list[tuple[str, Callable[[Place], DataFrame]]] = [
     ("reads version 2 of the table", lambda place: place.scan()),
     ("reads version 2 of the table", of_a_subquery),
     ("reads version 2 of the table", lambda place: place.load(COLUMNS, versionAsOf=2)),
-    ("reads the latest version, now 2, of the table", lambda place: place.load(COLUMNS)),
+    ("reads version 2 of the table", lambda place: place.load(COLUMNS)),
 ]
 
 

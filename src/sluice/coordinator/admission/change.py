@@ -48,7 +48,9 @@ class Change:
     reads: Reads | None = None
     """None: it read nothing of this table."""
     reads_elsewhere: bool = False
-    """Whether its transaction read rows of other tables: what it appends here may depend on them, so it is no blind append."""
+    """Whether what it appends may depend on rows that `reads` does not name: of other tables, or of an unknown source. Then it is no blind
+    append.
+    """
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
     schema: StructType | None = None

@@ -159,7 +159,8 @@ class _Submission:
 def _with_reads_elsewhere(changes: Sequence[tuple[TableClient, Change]]) -> Sequence[tuple[TableClient, Change]]:
     """The changes, each of which knows whether the transaction read rows of another table."""
     reading = [change for _, change in changes if change.reads is not None and not change.reads.nothing]
-    return [(table, replace(change, reads_elsewhere=any(each is not change for each in reading))) for table, change in changes]
+    elsewhere = [change.reads_elsewhere or any(each is not change for each in reading) for _, change in changes]
+    return [(table, replace(change, reads_elsewhere=read)) for (table, change), read in zip(changes, elsewhere, strict=True)]
 
 
 def _on_one_session(committers: Sequence[Committer]) -> list[Committer]:

@@ -127,6 +127,7 @@ def _clear(home: Home, found: Found) -> None:
             f"another client is creating a table {name} at this moment, at {record.location}: open it when it is there",
             name=str(name),
             location=record.location,
+            unfinished=True,
         )
     remove_remains(home, found)
 

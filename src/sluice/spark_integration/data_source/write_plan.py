@@ -71,6 +71,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
         losses=waiting.losses,
         max_records_per_file=options.max_records_per_file,
         compression=options.compression,
+        source_known=options.source_known,
     )
     try:
         table.check_write(plan)

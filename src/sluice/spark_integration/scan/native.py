@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -26,7 +26,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import MissingObject
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
 from ...storage.stores.s3_options import S3Options
-from ..jvm import called, named, quoted
+from ..jvm import called, class_in_jvm, jvm_of, named, quoted
 from ..schemas import to_spark
 from .deletions import bitmaps_of, facts_of, without_deleted
 from .folders import spelled_paths
@@ -45,7 +45,7 @@ _QUOTED: Final = re.compile(r"[\x00-\x20\"#%<>?\[\\\]^`{|}\x7f]")
 class Layout:
     """What a scan needs to know of a table's version: `storage_options` are those of its store.
 
-    With `row_ids` its rows come with their ids, in columns of these names.
+    With `row_ids` its rows come with their ids, in columns of these names. `chosen`: the reader named this version.
     """
 
     location: str
@@ -54,6 +54,7 @@ class Layout:
     partition_columns: tuple[str, ...]
     version: int
     row_ids: RowIdColumns | None = None
+    chosen: bool = False
 
 
 def why_not_native(spark: SparkSession, location: str, options: Mapping[str, str], schema: StructType) -> str | None:
@@ -105,6 +106,21 @@ def rows_of_files(
     return reduce(DataFrame.union, frames)
 
 
+def no_rows(spark: SparkSession, layout: Layout) -> DataFrame:
+    """A scan of no files, which says like the others what it reads: what is written may depend on there being no rows."""
+    schema = layout.schema if layout.row_ids is None else layout.row_ids.beside(layout.schema)
+    jvm, session = jvm_of(spark), cast("Any", spark)._jsparkSession
+    sources, utilities = jvm.org.apache.spark.sql.execution.datasources, jvm.org.apache.spark.api.python.PythonUtils
+    nothing, types = class_in_jvm(spark, "scala.Option").empty(), jvm.org.apache.spark.sql.types
+    cache = getattr(getattr(sources, "NoopCache$"), "MODULE$")
+    files = sources.InMemoryFileIndex(session, utilities.toSeq([]), utilities.toScalaMap({}), nothing, cache, nothing, nothing)
+    options = utilities.toScalaMap(options_of_scan(layout.location, layout.version, chosen=layout.chosen))
+    columns = types.DataType.fromJson(to_spark(schema).json())
+    form = sources.parquet.ParquetFileFormat()
+    relation = sources.HadoopFsRelation(files, types.StructType(), columns, nothing, form, options, session)
+    return DataFrame(session.baseRelationToDataFrame(relation), spark)
+
+
 def file_key(layout: Layout, uri: str) -> str:
     """A file as Spark names it in `_metadata.file_path`; `uri` is its path in the log. The file is one that Spark can scan."""
     path = f"{_hadoop_uri(layout.location)}/{key_inside(layout.location, uri)}"
@@ -151,7 +167,9 @@ def _scan(
     schema = layout.schema if ids is None else ids.beside(layout.schema)
     # partition columns as the log's text: Spark's own parsing of folder names depends on its settings
     as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
-    options = hadoop_options(layout.location, layout.storage_options) | options_of_scan(layout.location, layout.version)
+    options = hadoop_options(layout.location, layout.storage_options) | options_of_scan(
+        layout.location, layout.version, chosen=layout.chosen
+    )
     reader = spark.read.schema(to_spark(as_text)).options(basePath=root, **_SCAN, **options)
     with _listing_here(spark, only=root.startswith("file:")):
         frame = _parquet(spark, reader, paths, layout.version)

@@ -28,7 +28,7 @@ from ..active_session import use_session
 from ..options import default_storage_options, parse_timestamp
 from ..schemas import to_spark
 from .deletions import deleted_rows
-from .native import Layout, column, rows_of_files, why_not_native
+from .native import Layout, column, no_rows, rows_of_files, why_not_native
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,9 @@ def read(
     table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
     snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
     told = {} if coordinator is None else {"coordinator": coordinator}
-    return read_snapshot(spark, table.location, snapshot, options, columns, where, told | {"consistency": consistency}, row_ids=row_ids)
+    told |= {"consistency": consistency}
+    chosen = version is not None or timestamp is not None
+    return read_snapshot(spark, table.location, snapshot, options, columns, where, told, row_ids=row_ids, chosen=chosen)
 
 
 def read_snapshot(
@@ -76,10 +78,13 @@ def read_snapshot(
     told: Mapping[str, str] | None = None,
     *,
     row_ids: bool = False,
+    chosen: bool = False,
 ) -> DataFrame:
     """The rows of a snapshot of the table at `location`; the arguments are those of `read`.
 
     `options` are those of the store, `told` the coordinator and the reading level for the data source, if it has to read.
+    `chosen`: the reader named this version; otherwise it is the latest one, and what is written to the table from these rows depends
+    on them.
     """
     wanted = _wanted(snapshot.struct, columns)
     ids = RowIdColumns.to_show(snapshot.raw.metadata, snapshot.raw.protocol, snapshot.struct) if row_ids else None
@@ -90,10 +95,8 @@ def read_snapshot(
     # The list of files may be long: if the data source will read it, it is not read here.
     frame: DataFrame | str | None = _why_not_by_spark(spark, location, options, snapshot.struct, predicate)
     if frame is None:
-        files = snapshot.files(predicate)
-        if not files.num_rows:
-            return spark.createDataFrame([], to_spark(wanted if ids is None else ids.beside(wanted))).toDF(*shown.values())
-        frame = _by_spark(spark, location, options, snapshot, files, ids)
+        layout = Layout(location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version, ids, chosen)
+        frame = _by_spark(spark, layout, snapshot.files(predicate))
     if isinstance(frame, str):
         if ids is not None:
             raise UnsupportedFeature(
@@ -111,7 +114,11 @@ def read_snapshot(
                 access="read",
             )
         _log.info("%s is read through the data source: %s", location, frame)
-        asked = {**(told or {}), "versionAsOf": str(snapshot.version), **{f"s3.{name}": text for name, text in options.items()}}
+        asked = {
+            **(told or {}),
+            "versionAsOf" if chosen else "loadedVersion": str(snapshot.version),
+            **{f"s3.{name}": text for name, text in options.items()},
+        }
         asked |= {} if where is None else {"where": where}
         return spark.read.format("sluice").options(**asked).schema(to_spark(wanted)).load(location)
     if predicate is not None:
@@ -131,20 +138,12 @@ def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:
     return StructType(fields)
 
 
-def _by_spark(
-    spark: SparkSession,
-    location: str,
-    options: Mapping[str, str],
-    snapshot: TableSnapshot,
-    files: pa.Table,
-    ids: RowIdColumns | None,
-) -> DataFrame | str:
+def _by_spark(spark: SparkSession, layout: Layout, files: pa.Table) -> DataFrame | str:
     """The rows of these files through Spark's own scan, or the reason why it cannot read them."""
-    deleted = deleted_rows(open_store(location, options), files)
-    if isinstance(deleted, str):
-        return deleted
-    layout = Layout(location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version, ids)
-    return rows_of_files(spark, layout, files, deleted)
+    if not files.num_rows:
+        return no_rows(spark, layout)
+    deleted = deleted_rows(open_store(layout.location, layout.storage_options), files)
+    return deleted if isinstance(deleted, str) else rows_of_files(spark, layout, files, deleted)
 
 
 def _why_not_by_spark(

@@ -53,14 +53,21 @@ class Reader(ReadsTables, DataFrameReader):
             if self._wanted is None and isinstance(place, str):
                 return self._read(place)
             if self._wanted is not None and isinstance(place, str):
-                self._require_fit(self._wanted, place)
+                self._fix(self._wanted, place)
             return super().load(path)
 
-    def _require_fit(self, wanted: StructType, location: str) -> None:
-        """Raise SchemaMismatch now for a schema that the table's rows do not fit; the data source would when they are read."""
+    def _fix(self, wanted: StructType, location: str) -> None:
+        """Have the data source read the version of this moment, unless the options name one.
+
+        Raises SchemaMismatch now for a schema that the table's rows do not fit; the data source would when they are read.
+        """
         options = self._parsed(location)
-        if options.changes is None:
-            requested(wanted, snapshot_for(options).struct)
+        if options.changes is not None:
+            return
+        snapshot = snapshot_for(options)
+        requested(wanted, snapshot.struct)
+        if options.version is None and options.timestamp_ms is None:
+            DataFrameReader.option(self, "loadedVersion", snapshot.version)
 
     def _parsed(self, location: str) -> ReadOptions:
         return ReadOptions.parse({**self._options.besides("path"), "path": location})

@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ...coordinator.rules.isolation import table_policy
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
 from ...storage.schema.conform import other_number_of_columns
@@ -22,6 +23,7 @@ from ..data_source.write_plan import is_repeated, plan_for
 from ..files.writing import written_by_executors
 from ..options import WriteOptions
 from ..rows.assignments import as_the_table_stores
+from ..rows.plan_reads import reads_of
 from .format_and_options import Options
 
 _log = logging.getLogger(__name__)
@@ -111,7 +113,7 @@ def save(
             if write.mode == "error" and not is_repeated(table, options):
                 raise taken or _taken(options)
             return
-        options = _dynamic_by_setting(frame.sparkSession, write, options, table)
+        options = _depending(_dynamic_by_setting(frame.sparkSession, write, options, table), frame, table)
     new = write.mode in ("error", "ignore") or name is not None
     options = replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces)
     try:
@@ -182,6 +184,21 @@ def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions
         return options
     setting = _setting(spark, "spark.sql.sources.partitionOverwriteMode")
     return replace(options, mode="dynamic") if setting.lower() == "dynamic" else options
+
+
+def _depending(options: WriteOptions, frame: DataFrame, table: Table) -> WriteOptions:
+    """The write on the version from which the frame reads rows of the table itself, if it does: it depends on these rows.
+
+    Options that say what was read count instead. MaxCompute's policies compare no rows.
+    """
+    if options.read_version is not None or table_policy(table.properties).by_classes:
+        return options
+    reads = reads_of(frame, table.location, table.struct)
+    if reads is None:
+        return options
+    replaces_all = options.mode == "overwrite" and options.where is None
+    version = table.version if reads.version is None else reads.version
+    return replace(options, read_version=version, read_where=None if replaces_all else reads.where)
 
 
 def _setting(spark: SparkSession, name: str) -> str:

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from ...storage.errors import InvalidRequest, TableExists
+from ...storage.errors import InvalidRequest
+from ...tables.manage.creation import beside_others
 from ..data_source.write_plan import create_if_missing
 from ..errors import as_spark_users_know
 from ..options import WriteOptions
@@ -166,12 +167,12 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
 
     def _location_of(self, name: str) -> str:
         """Where the table of this name is; it is created if it is not there."""
-        if not is_known(self._options, name):
-            location, called, managed = place_of_new(self._options, name)
-            parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
-            try:
+
+        def attempt() -> None:
+            if not is_known(self._options, name):
+                location, called, managed = place_of_new(self._options, name)
+                parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
                 self._create(replace(parsed, name=called, managed=managed))
-            except TableExists:
-                if not is_known(self._options, name):  # another client was faster, such as another query into this table
-                    raise
+
+        beside_others(attempt, lambda: is_known(self._options, name))  # such as another query into this table
         return location_of(self._options, name)

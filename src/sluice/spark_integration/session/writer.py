@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 
 from ...storage.errors import InvalidRequest
+from ...tables.manage.creation import beside_others
 from ..errors import as_spark_users_know
 from .format_and_options import RemembersFormat
 from .known_tables import already_there, is_known, location_of, means_sluice, place_of_new
@@ -95,11 +96,18 @@ class Writer(RemembersFormat, DataFrameWriter):
             return
         with as_spark_users_know():
             write = self._write()
-            if is_known(self._options, name):
-                save(self._df, location_of(self._options, name), write, taken=already_there(name))
+
+            def attempt() -> None:
+                if is_known(self._options, name):
+                    save(self._df, location_of(self._options, name), write, taken=already_there(name))
+                else:
+                    location, called, managed = place_of_new(self._options, name)
+                    save(self._df, location, write, name=called, managed=managed)
+
+            if write.mode == "error":
+                attempt()
             else:
-                location, called, managed = place_of_new(self._options, name)
-                save(self._df, location, write, name=called, managed=managed)
+                beside_others(attempt, lambda: is_known(self._options, name))
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N802, N803 - PySpark's names
         """Like PySpark's: columns by position, whatever their names; also for the names that sluice's coordinator keeps."""

@@ -10,9 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.readwriter import DataFrameWriterV2
 
 from ...storage.errors import InvalidRequest, TableNotFound
+from ...storage.stores.location import normalise
+from ...tables.manage.creation import beside_others
 from ...tables.table import Table
 from ..errors import as_spark_users_know
 from ..rows.conditions import predicate_text
+from ..scan.versions import versions_read
 from .format_and_options import Options, RemembersOptions
 from .known_tables import already_there, is_known, location_of, means_sluice, path_in, place_of_new
 from .saving import Write, open_at, save
@@ -81,10 +84,9 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             super().createOrReplace()
             return
         with as_spark_users_know():
-            if is_known(self._options, self._name):
-                self._replace()
-            else:
-                self._create()
+            place = normalise(location_of(self._options, self._name)) if is_known(self._options, self._name) else None
+            reads_itself = any(each.location == place for each in versions_read(self._df))
+            beside_others(self._create_or_replace, lambda: is_known(self._options, self._name), replaces=not reads_itself)
 
     def append(self) -> None:
         """Like PySpark's. Raises TableNotFound."""
@@ -117,6 +119,12 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
     def _create(self) -> None:
         location, called, managed = place_of_new(self._options, self._name)
         save(self._df, location, self._write("error", self._options.but(**self._as_options())), name=called, managed=managed)
+
+    def _create_or_replace(self) -> None:
+        if is_known(self._options, self._name):
+            self._replace()
+        else:
+            self._create()
 
     def _replace(self) -> None:
         location = location_of(self._options, self._name)

@@ -119,12 +119,14 @@ def _updated(asked: Request, statement: Update, schema: StructType, where: str) 
     return ANY if kept is None else kept.to_sql()
 
 
-def inserting(asked: Request, statement: Insert, table: Table, rows: str, replaces: str | None) -> Foreseen:
-    """What an INSERT would do: `rows` is what is known of its rows as a condition, `replaces` the condition that it overwrites, if any."""
+def inserting(asked: Request, statement: Insert, table: Table, rows: str, replaces: str | None, reads: str | None) -> Foreseen:
+    """What an INSERT would do: `rows` is what is known of its rows as a condition, `replaces` the condition that it overwrites, if any,
+    `reads` the one of the rows of the table that its query reads, if any.
+    """
     adds = rows or partition_condition(asked, statement.partition, table.struct, table.partition_columns) or ANY
     if replaces is None:
-        return Foreseen("INSERT", adds=adds)
-    return Foreseen("INSERT OVERWRITE", reads=replaces, removes=replaces, adds=adds, whole_files=True)
+        return Foreseen("INSERT", reads=reads, adds=adds)
+    return Foreseen("INSERT OVERWRITE", reads=replaces if reads is None else ANY, removes=replaces, adds=adds, whole_files=True)
 
 
 def merging(statement: Merge, known: Known) -> Foreseen:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
 from ...statements.columns import Column
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists
+from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ...storage.schema.datatypes import StructField, StructType
 from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
 from ...tables.catalog.catalog import Catalog
 from ...tables.client.address import TableAddress
-from ...tables.manage.creation import create
+from ...tables.manage.creation import beside_others, create
 from ...tables.table import Table
 from ..place import Place, exists, opened
 from ..request import Request
@@ -45,10 +45,11 @@ def made(place: Place, wanted: Definition) -> Table:
 
     Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature.
     """
-    if wanted.how == "replace" or (wanted.how != "create" and exists(place)):
-        return _adapted(opened(place), wanted)
-    address = TableAddress.of(place.location, place.coordinator, place.storage_options)
-    try:
+
+    def attempt() -> Table:
+        if wanted.how == "replace" or (wanted.how != "create" and exists(place)):
+            return _adapted(opened(place), wanted)
+        address = TableAddress.of(place.location, place.coordinator, place.storage_options)
         with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
             access, _ = create(
                 address,
@@ -60,18 +61,17 @@ def made(place: Place, wanted: Definition) -> Table:
                 timeout_s=limit,
             )
         return Table(access)
-    except TableExists:
-        if wanted.how == "create":
-            raise
-        return _adapted(opened(place), wanted)  # another client created it meanwhile
+
+    return settled(wanted.how, attempt, lambda: exists(place))
 
 
 def named(catalog: Catalog, wanted: Definition) -> Table:
     """The table of a name, as the definition says; at its location, or else where the catalog keeps its own. Raises what `made` does."""
     name = wanted.name or ""
-    if wanted.how == "replace" or (wanted.how != "create" and catalog.exists(name)):
-        return _adapted(catalog.open(name), wanted)
-    try:
+
+    def attempt() -> Table:
+        if wanted.how == "replace" or (wanted.how != "create" and catalog.exists(name)):
+            return _adapted(catalog.open(name), wanted)
         return catalog.create(
             name,
             wanted.schema,
@@ -81,10 +81,18 @@ def named(catalog: Catalog, wanted: Definition) -> Table:
             properties=wanted.properties,
             comment=wanted.comment,
         )
-    except TableExists:
-        if wanted.how == "create" or not catalog.exists(name):
-            raise
-        return _adapted(catalog.open(name), wanted)
+
+    return settled(wanted.how, attempt, lambda: catalog.exists(name))
+
+
+T = TypeVar("T")
+
+
+def settled(how: str, attempt: Callable[[], T], exists: Callable[[], bool]) -> T:
+    """What `attempt` gives; of several clients that create a table at once, only those that ask for a new one raise TableExists."""
+    if how in ("create", "replace"):
+        return attempt()
+    return beside_others(attempt, exists, replaces=how == "createOrReplace")
 
 
 def _adapted(table: Table, wanted: Definition) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +22,7 @@ from ...tables.table import Table
 from ..place import Place, catalog_of, exists, opened, title, unknown_column
 from ..reports import NOTHING, Answer
 from ..request import Request
-from .creating import Definition, field_of, made, named, struct_of
+from .creating import Definition, field_of, made, named, settled, struct_of
 from .showing import can_be_given
 
 _CONSTRAINT = "delta.constraints."
@@ -74,10 +74,28 @@ def create(asked: Request, wanted: Definition) -> Answer:
     return NOTHING
 
 
+def with_rows(asked: Request, wanted: Create, write: Callable[[bool], None]) -> None:
+    """Have `write(replaces)` run a query and create or replace a table by its rows, unless the table is there and stays as it is.
+
+    It is repeated, query and all, where others create or replace the same table meanwhile.
+    """
+
+    def attempt() -> None:
+        replaces = to_replace(asked, wanted)
+        if replaces is not None:
+            write(replaces)
+
+    settled(wanted.how, attempt, lambda: _target_exists(asked, wanted.target))
+
+
+def _target_exists(asked: Request, name: Name) -> bool:
+    return exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog_of(asked).exists(name.quoted)
+
+
 def to_replace(asked: Request, wanted: Create) -> bool | None:
     """Whether a table with rows replaces one that is there; None if that one stays as it is. Raises TableExists, TableNotFound."""
     name = wanted.target
-    there = exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog_of(asked).exists(name.quoted)
+    there = _target_exists(asked, name)
     if there and wanted.how == "createIfNotExists":
         return None
     if there and wanted.how == "create":

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.errors import NamespaceNotEmpty, NamespaceNotFound
+from ...coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ...coordinator.facade import names
 from ...coordinator.facade.names import TableName
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
@@ -105,7 +105,12 @@ class Catalog:
         )
         if if_not_exists and any(each.name.lower() == name.lower() for each in names.namespaces(self._home)):
             return False
-        names.create_namespace(self._home, record)
+        try:
+            names.create_namespace(self._home, record)
+        except NamespaceExists:  # another client was faster
+            if not if_not_exists:
+                raise
+            return False
         return True
 
     def alter_namespace(

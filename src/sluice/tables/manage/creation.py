@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from ...coordinator.errors import ProtocolChangedException
+from ...coordinator.errors import ConcurrentModification, ProtocolChangedException
 from ...coordinator.facade import registry
 from ...coordinator.facade.administration import list_clients
 from ...coordinator.facade.names import NewName, TableName, make_with_name, taken_back_on_failure
 from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Head, Reads, SystemClock, Timeout
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Head, Reads, SystemClock, Timeout
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_FEATURE, clustering_columns, dotted
 from ...storage.actions.features import (
@@ -283,10 +284,39 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
     raise AssertionError("the second look returns or raises")
 
 
+_AGAIN_S: Final = 0.05
+
+T = TypeVar("T")
+
+
+def beside_others(
+    attempt: Callable[[], T], exists: Callable[[], bool], *, replaces: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S
+) -> T:
+    """What `attempt` gives, which takes a table that is there or creates it; it is repeated where another client was faster.
+
+    `exists` says whether the table is there. With `replaces` it replaces the table, whatever that holds by then. Raises TableExists if
+    something else is in its place, and if another client does not finish its table in time.
+    """
+    ends = Deadline.of(timeout_s, SystemClock())
+    while True:
+        try:
+            return attempt()
+        except TableExists as taken:
+            if ends.over or not (taken.details.get("unfinished") or exists()):
+                raise
+            _log.info("another client was faster: %s", taken)
+        except ConcurrentModification as lost:
+            if ends.over or not replaces:
+                raise
+            _log.info("another client was faster: %s", lost)
+        time.sleep(_AGAIN_S)
+
+
 def _created_meanwhile(address: TableAddress) -> TableExists:
     return TableExists(
         f"another client created a table at {address.location} at the same moment; open it, or choose another location",
         location=address.location,
+        unfinished=True,
     )
 
 

@@ -183,7 +183,7 @@ def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequenc
 
 def _read_elsewhere(draft: Draft, where: str | None) -> Reads:
     """The reads of an append, as far as they are known without reading rows."""
-    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    predicate = Predicate.parse(where, draft.schema) if where else None
     files = draft.candidates(predicate)
     if predicate is None:
         return Reads(predicates=("",), files=tuple(files["path"].to_pylist()))

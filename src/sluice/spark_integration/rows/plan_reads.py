@@ -1,0 +1,108 @@
+"""What a DataFrame reads of the table that it is written to, by Spark's analysed plan: such a write depends on these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from ...storage.dataclass import dataclass
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import StructType
+from ..jvm import analysed, items
+from ..scan.versions import VersionRead, version_read, versions_read
+from ..schemas import to_spark
+from .conditions import conjuncts, predicate_of
+
+_PASSING: Final = frozenset({"Filter", "Project", "SubqueryAlias", "View", "Union"})
+_PASSING_JOINS: Final = {"Inner": (0, 1), "Cross": (0, 1), "LeftOuter": (0,), "LeftSemi": (0,), "LeftAnti": (0,), "RightOuter": (1,)}
+"""Nodes, and sides of joins, whose rows come one by one from the rows below: a condition above them chooses among these."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReads:
+    """The lowest `version` of the table that is read, and the condition that all rows satisfy which count; "": the whole table.
+
+    The version is None if it will be the latest one when the rows are read.
+    """
+
+    version: int | None
+    where: str
+
+
+def reads_of(frame: DataFrame, location: str, schema: StructType) -> PlanReads | None:
+    """What the frame reads of the table at `location` with this schema; None if it reads nothing of it.
+
+    A version that the reader named counts for nothing: whatever others commit, it stays what it is. Rows that left Spark's plan
+    (`checkpoint`, `rdd`, `toPandas`) do not say where they come from.
+    """
+    if not hasattr(frame, "_jdf"):
+        return None
+    versions = [each.version for each in versions_read(frame) if _counts(each, location)]
+    if not versions:
+        return None
+    first, *others = _conditions(frame, location, schema)
+    for each in others:
+        first = None if first is None or each is None else first.or_(each)
+    known = [each for each in versions if each is not None]
+    return PlanReads(min(known) if len(known) == len(versions) else None, "" if first is None else first.to_sql())
+
+
+def _counts(read: VersionRead | None, location: str) -> bool:
+    return read is not None and read.location == location and not read.chosen
+
+
+def _conditions(frame: DataFrame, location: str, schema: StructType) -> Iterator[Predicate | None]:
+    """For each scan of the table the condition on its rows; None for a scan of all of them."""
+    plan = analysed(frame)
+    types = {each.name: each.dataType.simpleString() for each in to_spark(schema).fields}
+    for root in (plan, *items(plan.subqueriesAll())):
+        for leaf, above in _leaves(root, ()):
+            if not _counts(version_read(leaf), location):
+                continue
+            names = {each.exprId().id(): each.name() for each in items(leaf.output()) if each.name() in types}
+            for node, number in reversed(above):
+                names |= _renamed(node, number, names, types)
+            trees = [tree for node, _ in above for condition in _condition(node) for tree in conjuncts(condition)]
+            yield predicate_of(trees, names, schema)[0]
+
+
+def _leaves(plan: Any, above: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, Sequence[tuple[Any, int]]]]:
+    """The leaves of a plan, each with the nodes above whose conditions choose among its rows, and the number of the child it is in."""
+    kind, children = plan.nodeName(), items(plan.children())
+    if not children:
+        yield plan, above
+    passing = _PASSING_JOINS.get(str(plan.joinType().toString()), ()) if kind == "Join" else ()
+    for number, child in enumerate(children):
+        yield from _leaves(child, (*above, (plan, number)) if kind in _PASSING or number in passing else ())
+
+
+def _condition(node: Any) -> list[Any]:
+    """The condition that the rows of all children satisfy which a node passes on."""
+    if node.nodeName() == "Filter":
+        return [node.condition()]
+    is_inner = node.nodeName() == "Join" and str(node.joinType().toString()) in ("Inner", "Cross")
+    return [node.condition().get()] if is_inner and node.condition().isDefined() else []
+
+
+def _renamed(node: Any, number: int, names: Mapping[int, str], types: Mapping[str, str]) -> dict[int, str]:
+    """The table's columns under the numbers that a node gives them, for the rows of its child of that number."""
+    match node.nodeName():
+        case "Union":
+            below = items(items(node.children())[number].output())
+            pairs = [(each.exprId().id(), old) for each, old in zip(items(node.output()), below, strict=True)]
+        case "Project":
+            pairs = [(each.exprId().id(), _stored(each.child(), types)) for each in items(node.projectList()) if each.nodeName() == "Alias"]
+        case _:
+            return {}
+    columns = {new: names.get(old.exprId().id()) for new, old in pairs if old.nodeName() == "AttributeReference"}
+    return {new: name for new, name in columns.items() if name is not None}
+
+
+def _stored(tree: Any, types: Mapping[str, str]) -> Any:
+    """The column below the cast by which Spark's scan gives a partition column its type: it reads the log's text."""
+    if tree.nodeName() != "Cast" or tree.child().nodeName() != "AttributeReference":
+        return tree
+    read, kind = tree.child(), types.get(tree.child().name())
+    return read if read.dataType().simpleString() == "string" != kind == tree.dataType().simpleString() else tree

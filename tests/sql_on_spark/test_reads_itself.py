@@ -1,0 +1,242 @@
+"""Rows computed from the table that they are written to: no write of them is blind, whichever way they were read and are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import sluice
+from sluice.spark_integration.data_source.write_plan import plan_for
+
+from .conftest import Warehouse
+
+pytestmark = pytest.mark.spark
+
+SCHEMA: Final = pa.schema([("id", pa.int64()), ("day", pa.int32())])
+NAME: Final = "sales.orders"
+PLANNING: Final = "sluice.spark_integration.session.saving.plan_for"
+LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+
+
+def orders(warehouse: Warehouse, level: str = "Serializable", *, vectors: bool = True) -> sluice.Table:
+    """Ten rows of each of the days 0, 1 and 2, in one file each; of day 1 row 19 is deleted."""
+    table = warehouse.catalog.create(
+        NAME,
+        SCHEMA,
+        partition_by=["day"],
+        properties={"delta.isolationLevel": level, "delta.enableDeletionVectors": str(vectors).lower()},
+    )
+    table.append(pa.table({"id": range(30), "day": [each // 10 for each in range(30)]}, SCHEMA))
+    table.delete("id = 19")
+    return table.refresh()
+
+
+Frames = Callable[[Warehouse, sluice.Table], DataFrame]
+
+
+def loaded(warehouse: Warehouse, table: sluice.Table, **options: Any) -> DataFrame:
+    return warehouse.spark.read.format("sluice").options(coordinator=warehouse.coordinator, **options).load(table.location)
+
+
+def with_schema(warehouse: Warehouse, table: sluice.Table) -> DataFrame:
+    return (
+        warehouse.spark.read.format("sluice").schema("id long, day int").option("coordinator", warehouse.coordinator).load(table.location)
+    )
+
+
+def by_view(warehouse: Warehouse, table: sluice.Table) -> DataFrame:
+    loaded(warehouse, table).createOrReplaceTempView("orders_view")
+    return warehouse.spark.sql("SELECT * FROM orders_view WHERE day = 1")
+
+
+def cached(warehouse: Warehouse, table: sluice.Table) -> DataFrame:
+    frame = loaded(warehouse, table).where("day = 1").cache()
+    frame.count()
+    return frame.select("id", "day")
+
+
+def joined(warehouse: Warehouse, table: sluice.Table) -> DataFrame:
+    frame = loaded(warehouse, table)
+    return frame.alias("o").join(frame.alias("p"), F.expr("o.id = p.id + 1")).where("o.day = 1 AND p.day = 1").select("o.id", "o.day")
+
+
+def of_nothing(warehouse: Warehouse, table: sluice.Table) -> DataFrame:
+    """No row of day 1 is read, since none has such an id; a row that comes now was not seen."""
+    return (
+        warehouse.spark.range(3)
+        .selectExpr("id", "CAST(1 AS INT) AS day")
+        .join(loaded(warehouse, table, where="day = 7"), "id", "left_anti")
+    )
+
+
+READS: Final[dict[str, Frames]] = {
+    "load": lambda w, t: loaded(w, t).where("day = 1"),
+    "load with a schema": with_schema,
+    "option where": lambda w, t: loaded(w, t, where="day = 1"),
+    "sluice.read": lambda w, t: sluice.read(w.spark, t.location, coordinator=w.coordinator, columns=["day", "id"]).where(F.col("day") == 1),
+    "table": lambda w, _: w.spark.read.format("sluice").option("coordinator", w.coordinator).table(NAME).where("day = 1"),
+    "sql": lambda w, _: w.sql(f"SELECT id + 100 AS id, day FROM {NAME} WHERE day = 1"),
+    "CTE": lambda w, _: w.sql(f"WITH c AS (SELECT * FROM {NAME} WHERE day = 1) SELECT c.* FROM c JOIN c AS d USING (id)"),
+    "IN": lambda w, _: w.sql(f"SELECT id, 1 AS day FROM range(40) WHERE id IN (SELECT id FROM {NAME} WHERE day = 1)"),
+    "scalar subquery": lambda w, _: w.sql(f"SELECT (SELECT max(id) FROM {NAME} WHERE day = 1) + 1 AS id, 1 AS day"),
+    "temporary view": by_view,
+    "cached": cached,
+    "join with itself": joined,
+    "union": lambda w, t: loaded(w, t).where("id < 0").union(loaded(w, t)).where("day = 1"),
+    "aggregate": lambda w, t: loaded(w, t).where("day = 1").groupBy("day").agg(F.max("id").alias("id")).select("id", "day"),
+    "another name": lambda w, t: loaded(w, t).withColumnRenamed("day", "d").where("d = 1").toDF("id", "day"),
+}
+"""Each reads day 1 alone, but for the second one, which reads all: Spark does not tell the conditions of that scan."""
+WHOLE: Final = {"load with a schema"}
+
+WRITES: Final[dict[str, Callable[[Warehouse, sluice.Table, DataFrame], Any]]] = {
+    "save": lambda w, t, f: f.write.format("sluice").mode("append").option("coordinator", w.coordinator).save(t.location),
+    "saveAsTable": lambda w, _, f: f.write.format("sluice").mode("append").option("coordinator", w.coordinator).saveAsTable(NAME),
+    "insertInto": lambda w, _, f: f.write.format("sluice").option("coordinator", w.coordinator).insertInto(NAME),
+    "writeTo": lambda w, _, f: f.writeTo(NAME).using("sluice").option("coordinator", w.coordinator).append(),
+    "INSERT INTO": lambda w, _, f: inserted(w, f, f"INSERT INTO {NAME} SELECT id, day FROM frame_view"),
+    "INSERT BY NAME": lambda w, t, f: inserted(w, f, f"INSERT INTO sluice.`{t.location}` BY NAME SELECT day, id FROM frame_view"),
+}
+
+
+def inserted(warehouse: Warehouse, frame: DataFrame, text: str) -> None:
+    frame.createOrReplaceTempView("frame_view")
+    warehouse.sql(text)
+
+
+@pytest.fixture(autouse=True)
+def no_views(warehouse: Warehouse) -> Iterator[None]:
+    yield
+    warehouse.spark.catalog.clearCache()
+    for name in ("orders_view", "frame_view"):
+        warehouse.spark.catalog.dropTempView(name)
+
+
+def outcome(write: Callable[[], Any]) -> str | None:
+    """The rule that refuses a write; None if it is committed."""
+    try:
+        write()
+    except sluice.ConcurrentModification as lost:
+        return lost.rule
+    return None
+
+
+def cells() -> list[Any]:
+    """Each way of reading with one way of writing and the other way round; all with all in the long tests."""
+    short = {*zip(READS, [*WRITES] * 3, strict=False), *(("load", write) for write in WRITES)}
+    return [pytest.param(*each, marks=[] if each in short else pytest.mark.long) for each in product(READS, WRITES)]
+
+
+@pytest.mark.parametrize(("read", "write"), cells())
+def test_a_write_depends_on_the_rows_that_were_read(warehouse: Warehouse, read: str, write: str) -> None:
+    table = orders(warehouse)
+    frame = READS[read](warehouse, table)
+    table.delete("day = 2")
+    expected = "removed-what-i-read" if read in WHOLE else None
+    assert outcome(lambda: WRITES[write](warehouse, table, frame)) == expected, "others' rows do not matter"
+    if expected is None:
+        [entry, *_] = table.refresh().history()
+        assert (entry.operation, entry.is_blind_append, entry.read_version) == ("WRITE", False, 2)
+    frame = READS[read](warehouse, table.refresh())
+    table.delete("id = 15")
+    held = table.refresh().snapshot().to_arrow().num_rows
+    assert outcome(lambda: WRITES[write](warehouse, table, frame)) == "removed-what-i-read"
+    assert table.refresh().snapshot().to_arrow().num_rows == held
+
+
+BESIDE: Final[dict[str, tuple[Callable[[Warehouse, sluice.Table], Any], dict[str, str | None]]]] = {
+    "delete of rows read": (
+        lambda _, t: t.delete("id = 15"),
+        dict.fromkeys(LEVELS, "removed-what-i-read"),
+    ),
+    "blind append": (
+        lambda _, t: t.append(pa.table({"id": [99], "day": [1]}, SCHEMA)),
+        {"Serializable": "appended-what-i-read", "WriteSerializable": None, "SnapshotIsolation": None},
+    ),
+    "append that read": (
+        lambda w, t: WRITES["save"](w, t, READS["load"](w, t)),
+        {"Serializable": "appended-what-i-read", "WriteSerializable": "appended-what-i-read", "SnapshotIsolation": None},
+    ),
+    "append elsewhere": (
+        lambda _, t: t.append(pa.table({"id": [99], "day": [2]}, SCHEMA)),
+        dict.fromkeys(LEVELS, None),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "read", [pytest.param(each, marks=[] if each in ("load", "IN") else pytest.mark.long) for each in READS if each not in WHOLE]
+)
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level: str, read: str) -> None:
+    table = orders(warehouse, level)
+    for name, (beside, expected) in BESIDE.items():
+        frame = READS[read](warehouse, table.refresh())
+        beside(warehouse, table)
+        assert outcome(lambda frame=frame: WRITES["save"](warehouse, table, frame)) == expected[level], name  # type: ignore[misc]
+
+
+def test_a_statement_depends_on_what_it_read_itself(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the reading and the commit of one statement, others delete."""
+    table = orders(warehouse, vectors=False)
+
+    def late(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(PLANNING, plan_for)
+        table.delete("id = 15")
+        return plan_for(*given, **named)
+
+    for text in (
+        f"INSERT INTO {NAME} SELECT * FROM {NAME}",
+        f"INSERT OVERWRITE {NAME} SELECT * FROM {NAME}",
+        f"INSERT INTO {NAME} REPLACE WHERE day = 2 SELECT id, 2 AS day FROM {NAME} WHERE day = 1",
+    ):
+        table.append(pa.table({"id": [15], "day": [1]}, SCHEMA))
+        monkeypatch.setattr(PLANNING, late)
+        with pytest.raises(sluice.ConcurrentDeleteReadException if "INTO" in text else sluice.ConcurrentModification):
+            warehouse.sql(text)
+    warehouse.sql(f"INSERT INTO {NAME} SELECT * FROM {NAME} WHERE id = 1")
+    assert table.refresh().history(limit=1)[0].is_blind_append is False
+
+
+def test_an_overwrite_keeps_what_others_added_since_its_rows_were_read(warehouse: Warehouse) -> None:
+    table = orders(warehouse, "WriteSerializable")
+    frame = loaded(warehouse, table).where("id < 5")
+    table.append(pa.table({"id": [99], "day": [1]}, SCHEMA))
+    frame.write.format("sluice").mode("overwrite").option("coordinator", warehouse.coordinator).save(table.location)
+    assert warehouse.held(NAME) == [*((each, 0) for each in range(5)), (99, 1)]
+
+
+def test_that_there_were_no_rows_counts(warehouse: Warehouse) -> None:
+    table = orders(warehouse)
+    frame = warehouse.spark.range(3).selectExpr("id", "CAST(7 AS INT) AS day")
+    new = frame.join(loaded(warehouse, table, where="day = 7"), "id", "left_anti")
+    WRITES["save"](warehouse, table, new)
+    assert outcome(lambda: WRITES["save"](warehouse, table, new)) == "appended-what-i-read", "it would add them twice"
+
+
+def test_other_frames_are_blind(warehouse: Warehouse) -> None:
+    table = orders(warehouse)
+    for frame in (
+        loaded(warehouse, table, versionAsOf=1),
+        warehouse.sql(f"SELECT * FROM {NAME} VERSION AS OF 1"),
+        warehouse.spark.createDataFrame([(1, 1)], "id long, day int"),
+        warehouse.spark.range(1).selectExpr("id", "CAST(1 AS INT) AS day"),
+    ):
+        table.delete("day = 1")
+        WRITES["save"](warehouse, table, frame)
+        assert table.refresh().history(limit=1)[0].is_blind_append is True
+
+
+def test_what_the_options_say_counts_instead(warehouse: Warehouse) -> None:
+    table = orders(warehouse)
+    frame = loaded(warehouse, table)
+    table.delete("id = 15")
+    writer = frame.write.format("sluice").mode("append").options(coordinator=warehouse.coordinator, readVersion=2, readWhere="day = 0")
+    writer.save(table.location)
+    assert table.refresh().history(limit=1)[0].is_blind_append is False
