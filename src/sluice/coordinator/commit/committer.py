@@ -66,9 +66,9 @@ class Committer(TableParts):
                 # check: damage-stops-writers
                 filing.table.publisher.recent_files.require_sound()
                 filing.table.leases.require_free(filing.intent)
-        legs, batches = self._decided_at_once(filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], ())
+        legs, batches, away = self._decided_at_once(filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], (), None)
         if not legs:
-            legs = self._filed(filings, deadline)
+            legs = self._filed(filings, deadline, away)
         commits = Course(self.decider, legs, deadline, ack=ack).run(batches)
         for filing in filings:
             commit, table = commits.get(filing.table.location), filing.table
@@ -80,29 +80,32 @@ class Committer(TableParts):
         point("before-ack")
         return commits
 
-    def _decided_at_once(self, filings: list[Filing]) -> tuple[list[Leg], Sequence[Batch]]:
-        """The leg and the batch of a transaction that was ratified on the fast path; no leg: it must claim a slot."""
+    def _decided_at_once(self, filings: list[Filing]) -> tuple[list[Leg], Sequence[Batch], CoordinatorUnavailable | None]:
+        """The leg and the batch of a transaction that was ratified on the fast path; no leg: it must claim a slot.
+
+        The trouble says that the coordinator was away, and that nothing was sent.
+        """
         [filing] = filings
         table, intent = filing.table, filing.intent
         try:
             done, batches = self.decider.decide_without_slot(table, intent)
         except Unavailable as trouble:  # reading failed
             _log.info("transaction %s queues: %s", intent.transaction_id, trouble)
-            return [], ()
+            return [], (), trouble if isinstance(trouble, CoordinatorUnavailable) else None
         if done is Ratified.DONE:
-            return [Leg.of(table, intent.transaction_id, None)], batches
+            return [Leg.of(table, intent.transaction_id, None)], batches, None
         table.alone = False
         if done is Ratified.UNKNOWN:  # if it took effect, the decision finds it in the log
             # check: filed-again-is-said-after-the-fast-path
             filings[0] = replace(filing, intent=replace(intent, filed_again=True))
         table.leases.require_free(filings[0].intent)
-        return [], ()
+        return [], (), None
 
-    def _filed(self, filings: Sequence[Filing], deadline: Deadline) -> list[Leg]:
+    def _filed(self, filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnavailable | None) -> list[Leg]:
         """The legs of a transaction that is filed now, or that another process filed and committed."""
         alone = len(filings) == 1
         try:
-            claims = file_intents(filings, deadline)
+            claims = file_intents(filings, deadline, away)
         except TransactionExpired:
             commit = self._by_another(filings[0].intent.transaction_id, deadline) if alone else None
             if commit is None:

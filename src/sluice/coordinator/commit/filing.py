@@ -50,11 +50,12 @@ def require_time(transaction_id: str, deadline: Deadline, *, sent_to: Sequence[T
     )
 
 
-def file_intents(filings: Sequence[Filing], deadline: Deadline) -> list[Claim | None]:
+def file_intents(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnavailable | None = None) -> list[Claim | None]:
     """File the intents of one transaction, in all of its tables or in none; returns its slots, in the order of the filings.
 
     After a lost reply nothing is blindly sent again: a barrier settles whether the first request took effect, then the
     transaction is looked for among the slots and the verdicts. None means that the slot is gone because it was decided.
+    `away` is the caller's trouble, if it found the coordinator away.
     Raises OutcomeUnknown if the deadline passes, CoordinatorUnavailable if it passes while the coordinator is away (`stage`
     says whether the intents may be filed), TransactionExpired if the transaction's owner was taken for dead, and its
     refusal.
@@ -66,6 +67,8 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline) -> list[Claim | 
     sent_to: Sequence[TableParts] = ()
     point("before-claim")
     while True:
+        if away is not None and deadline.over:
+            raise (_in_doubt(transaction_id) if sent_to else _away(transaction_id, away)) from away
         require_time(transaction_id, deadline, sent_to=sent_to)
         try:
             # check: formats-are-admitted-first (_admitting(filing.table.context, head) -> head or _head_of(filing.table.context))
@@ -83,13 +86,13 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline) -> list[Claim | 
                 return found
             # either it never took effect, or it was committed and cleaned up already: the decision will look for that
             # check: filed-again-is-said (True -> filed_again)
-            filed_again, sent_to = True, [filing.table for filing in filings]
+            filed_again, sent_to, away = True, [filing.table for filing in filings], None
         except ApplyRefused as refused:
             if not lead.after_refusal(refused, transaction_id):  # a generation was closed and removed
                 heads = _newer_heads(filings, current, refused)
-        except CoordinatorUnavailable as away:  # nothing was sent
-            if deadline.over:
-                raise (_in_doubt(transaction_id) if sent_to else _away(transaction_id, away)) from away
+            away = None
+        except CoordinatorUnavailable as trouble:  # nothing was sent
+            away = trouble
             lead.clock.sleep(min(_PAUSE_S, deadline.left_s))
 
 
