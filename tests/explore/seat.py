@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sluice.coordinator.errors import SessionLost
@@ -296,6 +297,11 @@ class SeatStore:
     def delete(self, key: str) -> None:
         """Remove an object."""
         self._ask("delete", check_key(key))
+
+    @contextmanager
+    def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
+        """Removes it when it is called."""
+        yield partial(self.delete, key)
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects of a folder, as of one moment."""

@@ -351,6 +351,11 @@ class SimulatedStore:
         """Remove an object."""
         self._call("delete", partial(self._delete, check_key(key), self._machine.doing))
 
+    @contextmanager
+    def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
+        """Removes it when it is called."""
+        yield partial(self.delete, key)
+
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects of a folder: page by page as a bucket's, or as a folder's on a disk; neither is one moment in time."""
         check_folder(prefix)

@@ -204,6 +204,23 @@ def test_delete_removes_and_forgives(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("kind", marked("memory", "s3"))  # a disk has no file and folder of one name
+def test_a_prepared_deletion_removes_and_forgives(store: ObjectStore) -> None:
+    for key in ("log/a b", "ü"):
+        store.put(key, b"x")
+        with store.prepared_deletion(key) as delete:
+            assert store.get(key) == b"x"
+            delete()
+            delete()
+        with pytest.raises(ObjectNotFound):
+            store.get(key)
+    with store.prepared_deletion("nothing/here") as delete:
+        delete()
+    store.put("log/kept", b"x")
+    with store.prepared_deletion("log/kept"):
+        pass
+    assert store.get("log/kept") == b"x"
+
+
 def test_a_file_and_a_folder_may_have_one_name(store: ObjectStore) -> None:
     names = ["a", "a-b", "a.c", "a/x", "a/y/z", "b", "B", "ab"]
     for name in names:

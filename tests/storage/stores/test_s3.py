@@ -8,11 +8,14 @@ import pickle
 import socket
 import socketserver
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any, ClassVar
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import botocore.auth
 import pytest
@@ -416,6 +419,30 @@ def test_a_forked_child_makes_its_own_client(s3_store: ObjectStore) -> None:
     child.join(30)
     assert child.exitcode == 0
     assert sorted(found.key for found in s3_store.list_from("")) == ["child", "parent"]
+
+
+def test_a_prepared_deletion_is_signed_before_it_is_sent_and_the_store_says_when_it_is_too_old(
+    s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(s3_store, s3.S3Store)
+    session, sent = s3_store._client._endpoint.http_session, list[str]()
+
+    def refuses(request: Any) -> SimpleNamespace:
+        sent.append(request.url)
+        return SimpleNamespace(status_code=403, content=b"expired")
+
+    monkeypatch.setattr(session, "send", refuses)
+    with s3_store.prepared_deletion("log/0 a") as delete:
+        signed_by = time.time()
+        time.sleep(1.1)
+        with pytest.raises(StorageUnavailable, match="valid for 60 s"):
+            delete()
+    (url,) = sent
+    query = parse_qs(urlsplit(url).query)
+    assert query["X-Amz-Expires"] == ["60"]
+    assert query["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
+    signed = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+    assert signed.timestamp() <= signed_by
 
 
 class Tampered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -266,11 +267,11 @@ def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Pl
 
 
 @pytest.mark.notices("a-drop-deletes-its-own-table", "who-may-delete-is-looked-at-again")
-@pytest.mark.parametrize("step", ["detach", "bury_tree", "inner_tables", "delete", "read_tombstone"])
+@pytest.mark.parametrize("step", ["detach", "bury_tree", "inner_tables", "prepared_deletion", "read_tombstone"])
 def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """After this step somebody else finishes the drop, and makes another table."""
     filled(place)
-    where: object = {"delete": MemoryStore, "bury_tree": registry, "read_tombstone": registry}.get(step, dropping)
+    where: object = {"prepared_deletion": MemoryStore, "bury_tree": registry, "read_tombstone": registry}.get(step, dropping)
     do: Callable[..., object] = getattr(where, step)
     paused: list[str] = []
 
@@ -279,7 +280,7 @@ def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, 
         if step != "read_tombstone" or done is not None:
             paused.append(step)
             monkeypatch.undo()
-            if step in {"inner_tables", "delete"}:
+            if step in {"inner_tables", "prepared_deletion"}:
                 expire_all(place)
             dropped(place)
             rested(place)
@@ -291,6 +292,43 @@ def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, 
         dropped(place)
     assert paused == [step]
     assert rows_of(place.open().snapshot().to_arrow()) == [("LGA", 3, 3)]
+
+
+@pytest.mark.notices("who-may-delete-is-looked-at-again")
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_one_who_was_stopped_between_a_look_and_its_deletion_leaves_the_next_table_alone(
+    place: Place, local: Place, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """However long: somebody else finishes the drop, the place rests, and another table is made there."""
+    here = place if where == "memory" else local
+    filled(here)
+    look, one_at_a_time, stopped = Deletion.require, threading.Lock(), list[str]()
+
+    def stops(self: Deletion) -> None:
+        with one_at_a_time:
+            look(self)
+            name = threading.current_thread().name
+            if name.startswith("sluice-drop") and not stopped:
+                stopped.append(name)
+                monkeypatch.undo()
+                expire_all(here)
+                dropped(here)
+                rested(here)
+                here.create().append(flights(("LGA", 3, 3)))
+
+    monkeypatch.setattr(Deletion, "require", stops)
+    with pytest.raises(sluice.TableDropped):
+        dropped(here)
+    assert stopped
+    table = here.open()
+    assert table.version == 1
+    table.append(flights(("SFO", 1, 1)))
+    assert rows_of(here.open().snapshot().to_arrow()) == [("LGA", 3, 3), ("SFO", 1, 1)]
+
+
+def test_a_drop_leaves_no_folder_of_the_log(local: Place) -> None:
+    filled(local).drop()
+    assert not (Path(local.location) / "_delta_log").exists()
 
 
 def test_one_who_was_paused_after_a_drop_marks_no_other_one_as_done(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

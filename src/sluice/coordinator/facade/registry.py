@@ -110,9 +110,10 @@ def require_settled(table: CoordinatedTable) -> None:
     with deletion(table, tombstone) as held:
         stray = _stray(context, tombstone)
         if stray is not None:
-            # check: a-stray-version-is-removed-under-a-claim
-            held.require()
-            store.delete(stray)
+            with store.prepared_deletion(stray) as delete:
+                # check: a-stray-version-is-removed-under-a-claim
+                held.require()
+                delete()
 
 
 def _stray(context: TableContext, tombstone: Tombstone) -> str | None:

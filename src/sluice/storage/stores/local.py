@@ -161,6 +161,32 @@ class LocalStore:
         with _errors(path), suppress(*_ABSENT):
             path.unlink()
 
+    @contextmanager
+    def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
+        """A function that removes the object from the folder that is there now, whatever has its name when it is called."""
+        path = self._path(key)
+        folder: int | None = None
+        with _errors(path), suppress(*_ABSENT):
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+        def delete() -> None:
+            with _errors(path), suppress(*_ABSENT):
+                if folder is not None:
+                    os.unlink(path.name, dir_fd=folder)
+
+        try:
+            yield delete
+        finally:
+            if folder is not None:
+                os.close(folder)
+
+    def remove_empty(self, folder: str) -> None:
+        """Remove a folder with the folders in it, as far as they are empty."""
+        root = self._root / check_folder(folder)
+        for place, _, _ in os.walk(root, topdown=False):
+            with suppress(OSError):  # it has a file
+                Path(place).rmdir()
+
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
         return self._list(check_folder(prefix), start, recursive)

@@ -286,6 +286,19 @@ class MemoryStore:
         with self.disk.call("delete", check_key(key)), self.disk.lock:
             self.disk.objects.pop(key, None)
 
+    @contextmanager
+    def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
+        """A function that removes the object that is there now, and no later one."""
+        with self.disk.lock:
+            now = self.disk.objects.get(check_key(key))
+
+        def delete() -> None:
+            with self.disk.call("delete", key), self.disk.lock:
+                if self.disk.objects.get(key) is now:
+                    self.disk.objects.pop(key, None)
+
+        yield delete
+
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
         with self.disk.lock:

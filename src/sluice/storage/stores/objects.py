@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, Final, Protocol, runtime_checkable
 
 from ..dataclass import dataclass
 from ..errors import InvalidRequest
@@ -27,6 +27,8 @@ def check_folder(prefix: str) -> str:
     return prefix
 
 
+DELETION_S: Final = 60
+"""How long a store takes a request to delete that was signed in advance, in seconds."""
 _NO_PARTS = frozenset({"", ".", ".."})
 
 
@@ -58,6 +60,15 @@ class KeepsUnfinished(Protocol):
 
     def abandon(self, upload: Unfinished) -> None:
         """Remove it; a missing one is not an error. If its writer is alive, it cannot complete it any more."""
+        ...
+
+
+@runtime_checkable
+class KeepsFolders(Protocol):
+    """An additional protocol of stores in which a folder is there without objects: the disk."""
+
+    def remove_empty(self, folder: str) -> None:
+        """Remove a folder ("a/b/") with the folders in it, as far as they are empty; a missing one is not an error."""
         ...
 
 
@@ -123,6 +134,15 @@ class ObjectStore(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove an object; a missing key is not an error."""
+        ...
+
+    def prepared_deletion(self, key: str) -> AbstractContextManager[Callable[[], None]]:
+        """A function that removes the object, for a caller that looks, before it calls it, whether it may.
+
+        However long the caller is stopped between its look and the call, the call removes no object of a later table: on a disk none
+        of a folder that was made after the preparation, in a bucket none once `DELETION_S` have passed since then. There the call
+        raises StorageUnavailable.
+        """
         ...
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:

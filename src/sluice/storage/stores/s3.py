@@ -36,6 +36,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 import boto3
 import botocore
 from botocore import exceptions as boto
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.httpsession import get_cert_path
 from botocore.session import Session, get_session
@@ -43,7 +44,7 @@ from botocore.session import Session, get_session
 from ...version import __version__
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
-from .objects import ObjectInfo, Unfinished, check_folder, check_key
+from .objects import DELETION_S, ObjectInfo, Unfinished, check_folder, check_key
 from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
 from .s3_errors import meaning
 from .s3_options import S3Options, is_aws, redact_logs
@@ -181,6 +182,7 @@ def _make_client(options: S3Options) -> tuple[Any, _Puts]:
         read_timeout=_READ_TIMEOUT_S,
         max_pool_connections=_CONNECTIONS,
         tcp_keepalive=True,
+        signature_version="s3v4",  # otherwise requests signed in advance have the signature that new buckets refuse
         retries={"mode": "standard", "total_max_attempts": options.max_attempts},
         s3={"addressing_style": "path" if path_style else "auto"},
         # other stores often refuse the newer checksums; TLS and the ETag protect the data anyhow
@@ -416,6 +418,37 @@ class S3Store:
             self._call("delete_object", key)
         except ObjectNotFound:
             return
+
+    @contextmanager
+    def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
+        """A function that sends a request signed now, which the store refuses when `DELETION_S` have passed."""
+        place = {"Bucket": self._bucket, "Key": self._root + check_key(key)}
+        try:
+            url = str(self._client.generate_presigned_url("delete_object", Params=place, ExpiresIn=DELETION_S))
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            _raise(error, f"{self._location}/{key}", self._endpoint)
+        yield partial(self._send_deletion, key, url)
+
+    def _send_deletion(self, key: str, url: str) -> None:
+        uri, last = f"{self._location}/{key}", self._options.max_attempts - 1
+        for attempt in range(self._options.max_attempts):
+            status, text = 0, b""
+            try:
+                answer = self._client._endpoint.http_session.send(AWSRequest("DELETE", url).prepare())
+                status, text = answer.status_code, answer.content
+            except boto.BotoCoreError as error:
+                if attempt == last:
+                    _raise(error, uri, self._endpoint)
+            if status in (200, 204, 404):
+                return
+            if (status and status != 429 and status < 500) or attempt == last:
+                raise StorageUnavailable(
+                    f"{uri}: the store refused to delete it ({status}: {text[:200]!r}). The request was valid for {DELETION_S} s: if this "
+                    "process was stopped for longer, repeat the call",
+                    uri=uri,
+                    status=status,
+                )
+            _pause(attempt)
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A stream whose content becomes the object when the context ends without an exception."""

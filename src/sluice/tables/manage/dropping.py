@@ -28,7 +28,7 @@ from ...storage.errors import Corrupt, InvalidRequest, NotATable, TableNotFound
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore
+from ...storage.stores.objects import KeepsFolders, KeepsUnfinished, ObjectInfo, ObjectStore
 from ..client.access import Access
 from ..client.address import TableAddress
 from ..maintain.garbage import Shown, belongs_to, inner_tables
@@ -123,16 +123,23 @@ def _delete_data(store: ObjectStore, held: registry.Deletion) -> tuple[int, int,
                 store.abandon(begun)
     # check: who-may-delete-is-looked-at-again (without , first=held.require)
     _delete(store, [each for each in ours if each.key.startswith(LOG_FOLDER)], first=held.require)
+    if isinstance(store, KeepsFolders):  # the next table's log is in a folder of its own, where a prepared deletion removes nothing
+        held.require()
+        store.remove_empty(LOG_FOLDER)
     gone = {each.key for each in ours}
     return len(ours), sum(each.size for each in ours), tuple(each.key for each in listed if each.key not in gone)
 
 
 def _delete(store: ObjectStore, objects: Sequence[ObjectInfo], first: Callable[[], None] = lambda: None) -> None:
-    """Delete objects; `first` runs before each one, and may raise."""
+    """Delete objects; `first` runs before each one, and may raise.
+
+    A process may be stopped between that look and its deletion for as long as somebody likes, so the deletion is prepared before.
+    """
 
     def delete(key: str) -> None:
-        first()
-        store.delete(key)
+        with store.prepared_deletion(key) as delete_now:
+            first()
+            delete_now()
 
     with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-drop") as pool:
         for done in [pool.submit(delete, each.key) for each in objects]:
