@@ -11,6 +11,7 @@ lock; the added latency is slept outside it, in each connection's thread. moto i
 would double the cost.
 
 Only the server's own access key is accepted, so that wrong credentials fail as in production; signatures are not checked.
+A request that was signed in advance (its signature is in the query) is refused when its time is over.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ import select
 import subprocess
 import sys
 import threading
+import time
+from datetime import datetime, timezone
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import parse_qsl
 
 from ..installation import install_command
 from ..storage.errors import InvalidRequest, StorageUnavailable
@@ -167,6 +171,12 @@ def moto_application(conditional_put: ConditionalPut = "honoured") -> Applicatio
 
     def application(environ: dict[str, Any]) -> Reply:
         authorization: str = environ.get("HTTP_AUTHORIZATION", "")
+        signed = {} if authorization else dict(parse_qsl(environ.get("QUERY_STRING", "")))
+        if "X-Amz-Signature" in signed:
+            authorization = f"Credential={signed['X-Amz-Credential']}"
+            made = datetime.strptime(signed["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+            if time.time() > made.timestamp() + int(signed["X-Amz-Expires"]):
+                return _error(403, "AccessDenied", "Request has expired")
         if mine not in authorization:
             code = "InvalidAccessKeyId" if "Credential=" in authorization else "AccessDenied"
             return _error(403, code, "The server lets only its own access key in")
