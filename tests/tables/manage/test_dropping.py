@@ -21,7 +21,6 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes import removal as nodes
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.removal import Deletion
-from sluice.coordinator.publication.publisher import Publisher
 from sluice.coordinator.service.memory import Fault
 from sluice.coordinator.service.store import CoordinationStore
 from sluice.storage.log.paths import commit_path
@@ -29,7 +28,6 @@ from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import dropping
-from tests.mending import publishers_are_idle
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import Writer, disk_of, expire_all, rested, service_of
 
@@ -507,45 +505,6 @@ def test_the_nodes_of_a_folder_that_is_gone_are_forgotten(local: Place) -> None:
     assert local.create().version == 0
     local.open().append(flights(("SFO", 1, 1)))
     assert rows_of(local.open().snapshot().to_arrow()) == [("SFO", 1, 1)]
-
-
-def unable_to_publish(*_: object) -> bool:
-    raise sluice.StorageUnavailable("injected: the log cannot be written")
-
-
-def test_nodes_with_versions_that_only_they_have_are_not_forgotten(local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = filled(local)
-    monkeypatch.setattr(Publisher, "_put", unable_to_publish)
-    other = local.open(ack="ratified", timeout_s=5)
-    for number in (3, 4):
-        other.append(flights(("LGA", 3, number)))
-    publishers_are_idle()
-    aside = Path(f"{local.location}-aside")
-    Path(local.location).rename(aside)
-    before = nodes_of(local)
-    with pytest.raises(sluice.InvalidRequest, match=r"versions 3 to 4 are ratified and not published.*--lose-unpublished"):
-        sluice.forget(local.location, coordinator=local.coordinator)
-    assert nodes_of(local) == before
-    aside.rename(local.location)
-    monkeypatch.undo()
-    assert local.open().snapshot().to_arrow().num_rows == table.snapshot(version=2).to_arrow().num_rows + 2
-    assert table.access.ours.publish() == 4
-    shutil.rmtree(local.location)
-    assert sluice.forget(local.location, coordinator=local.coordinator) == 4
-
-
-def test_unpublished_versions_are_lost_on_purpose_only(local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(local)
-    monkeypatch.setattr(Publisher, "_put", unable_to_publish)
-    local.open(ack="ratified", timeout_s=5).append(flights(("LGA", 3, 3)))
-    publishers_are_idle()
-    shutil.rmtree(local.location)
-    with pytest.raises(sluice.InvalidRequest, match="version 3 is ratified"):
-        sluice.forget(local.location, coordinator=local.coordinator)
-    command = ["forget", local.location, "--coordinator", local.coordinator]
-    assert "is ratified and not published" in CliRunner().invoke(main, command).output
-    assert "was at version 3" in CliRunner().invoke(main, [*command, "--lose-unpublished"]).output
-    assert nodes_of(local) == []
 
 
 def test_a_table_that_was_moved_goes_on_at_its_new_place(local: Place) -> None:
