@@ -47,6 +47,8 @@ ROWS: Final = 1000
 """Rows of each file; the ids of the history run on from file to file, from 0."""
 ONE_WINNER_US: Final = 50.0
 ALL_WINNERS_S: Final = 1.0
+A_WINNER_OF_MANY_FILES_MS: Final = 10.0
+"""A change of 10,000 files is looked through for each commit that it meets."""
 
 _console = Console(stderr=True)
 
@@ -223,36 +225,75 @@ def _of_singles(name: str, took: list[float], files: int, verdict: str, sound: b
     )
 
 
+def _deletion(file: AddFile, rows: Rows) -> tuple[RemoveFile, AddFile]:
+    """The actions by which rows of a file are listed as deleted."""
+    vector, _ = plan_vector(rows, owner="bench")
+    after = AddFile(file.path, file.partition_values, file.size, 0, True, file.stats, deletion_vector=vector)
+    return RemoveFile(file.path, True, 0, partition_values=file.partition_values, size=file.size), after
+
+
+def _changing(files: Sequence[AddFile], rows: Rows) -> Attempt:
+    """A change of these rows in each of the files."""
+    actions = [action for file in files for action in _deletion(file, rows)]
+    removes = tuple(file.path for file in files)
+    footprint = Footprint(predicates=("id >= 0",), partition_types=PARTITIONS, column_types=COLUMNS, row_level=True, removes=removes)
+    return Attempt("bench", "DELETE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), tuple(actions))
+
+
+class _Vectors:
+    """Deletion vectors as a committer has them: parsed once, and kept."""
+
+    def __init__(self) -> None:
+        self._store, self._rows = MemoryStore("memory://bench"), dict[str, Rows]()
+
+    def __call__(self, vector: DeletionVector) -> Rows:
+        if vector.unique_id not in self._rows:
+            self._rows[vector.unique_id] = read_vector(self._store, vector)
+        return self._rows[vector.unique_id]
+
+    def after(self, met: Attempt | Finding) -> list[Rows]:
+        """The deleted rows of each file that an attempt adds; none of one that may not commit."""
+        added = [action for action in met.decoded() if isinstance(action, AddFile)] if isinstance(met, Attempt) else []
+        return [self(action.deletion_vector) for action in added if action.deletion_vector]
+
+
 def _measure_rows(times: int) -> Measured:
     """Two deletions of different rows of one file: the second one's deletion vector takes in the first one's."""
     file = _add(0, 0, 1)
-
-    def deletion(rows: Rows) -> tuple[RemoveFile, AddFile]:
-        vector, _ = plan_vector(rows, owner="bench")
-        after = AddFile(file.path, file.partition_values, file.size, 0, True, file.stats, deletion_vector=vector)
-        return RemoveFile(file.path, True, 0, partition_values=file.partition_values, size=file.size), after
-
-    winner = winner_of(1, deletion(Rows([1, 2, 3])))
-    mine = deletion(Rows([10, 11]))
-    footprint = Footprint(predicates=("id = 10",), partition_types=PARTITIONS, column_types=COLUMNS, row_level=True, removes=(file.path,))
-    attempt = Attempt("bench", "DELETE", footprint, IsolationLevel.SERIALIZABLE, encode_all(mine), mine)
-    store, known = MemoryStore("memory://bench"), dict[str, Rows]()
-
-    def lookup(vector: DeletionVector) -> Rows:
-        """A vector as a committer has it: parsed once, and kept."""
-        if vector.unique_id not in known:
-            known[vector.unique_id] = read_vector(store, vector)
-        return known[vector.unique_id]
-
+    winner = winner_of(1, _deletion(file, Rows([1, 2, 3])))
+    attempt, lookup = _changing([file], Rows([10, 11])), _Vectors()
     met: Attempt | Finding = attempt
     took: list[float] = []
     for _ in range(times):
         begun = time.perf_counter_ns()
         met = meet(attempt, winner, lookup)
         took.append((time.perf_counter_ns() - begun) / 1000)
-    vectors = [a.deletion_vector for a in met.decoded() if isinstance(a, AddFile)] if isinstance(met, Attempt) else []
-    sound = [lookup(vector) for vector in vectors if vector] == [Rows([1, 2, 3, 10, 11])]
+    sound = lookup.after(met) == [Rows([1, 2, 3, 10, 11])]
     return _of_singles("deletions of different rows of one file", took, 1, "united" if sound else "NOT united", sound, 0.0)
+
+
+def _measure_many_vectors(files: int, commits: int) -> Measured:
+    """A change of rows in very many files meets commits that each changed another row of one of them: how long the queue waits for it."""
+    changed = [_add(number, 0, 1) for number in range(files)]
+    attempt, lookup = _changing(changed, Rows([10, 11])), _Vectors()
+    step = files // commits
+    winners = [winner_of(number + 1, _deletion(changed[number * step], Rows([1]))) for number in range(commits)]
+    begun = time.process_time()
+    met = meet_all(attempt, winners, lookup)
+    seconds = time.process_time() - begun
+    rows = lookup.after(met)
+    sound = len(rows) == files and rows.count(Rows([1, 10, 11])) == commits
+    return Measured(
+        "many-vectors",
+        f"change of rows in {files:,} files",
+        commits,
+        files,
+        "united" if sound else "NOT united",
+        sound,
+        f"<= {A_WINNER_OF_MANY_FILES_MS:g} ms each",
+        seconds * 1000 <= A_WINNER_OF_MANY_FILES_MS * commits,
+        seconds=round(seconds, 4),
+    )
 
 
 @click.command(help="Measure what it costs to decide whether a transaction may be committed.")
@@ -268,7 +309,7 @@ def main(commits: int, files: int, repeat: int, json_only: bool) -> None:
     winners, parsing_s = history(commits, files)
     _console.print(f"[bold]engine[/]: parsed in {parsing_s:.1f} s; no other commit is parsed from here on")
     gc.freeze()  # the history is not looked through again whenever objects are collected
-    found = [_measure_rows(2000)]
+    found = [_measure_rows(2000), _measure_many_vectors(10_000, 500)]
     for case in cases(commits, files):
         found += [_measure_one(case, winners[-2000:]), measure(case, winners, repeat)]
     for each in found:
@@ -296,7 +337,8 @@ def _summed_up(found: Sequence[Measured]) -> str:
     goals = "reached" if all(each.reached for each in found) else "MISSED"
     return (
         f"verdict: ok, every decision is right; the slowest kind takes {slowest_us:g} us against one commit"
-        f" and {slowest_s:g} s against all (goals: {ONE_WINNER_US:g} us and {ALL_WINNERS_S:g} s, {goals})"
+        f" and {slowest_s:g} s against all (goals: {ONE_WINNER_US:g} us and {ALL_WINNERS_S:g} s, {A_WINNER_OF_MANY_FILES_MS:g} ms a commit"
+        f" for very many files, {goals})"
     )
 
 

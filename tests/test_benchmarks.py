@@ -139,7 +139,7 @@ def test_the_engine_is_measured_with_one_command() -> None:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stderr
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(found) == 2 * len(engine.cases(40, 2)) + 1
+    assert len(found) == 2 * len(engine.cases(40, 2)) + 2
     assert all(each["sound"] for each in found)
     assert {each["files"] for each in found if each["measure"] == "all-winners"} == {80}
     assert "verdict: ok, every decision is right" in result.stderr
