@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from sluice.coordinator.formats import RENDERING
-
 from .evidence import Evidence, TableEvidence
 from .garbage import judge_garbage
 from .history import LOST, Answer, Call, History, Told, Verdict
@@ -27,6 +25,8 @@ _PATIENCE_S = 60.0
 """Virtual seconds within which a call ends, and within which what it filed is decided, once nothing goes wrong any more."""
 _LEFT_BEHIND_S = 1.0
 """Virtual seconds that a batch takes whose owners gave up: a patience (0.5 at most, where it begins anew each time), and its requests."""
+NEWEST_RENDERING = 2
+"""Clients of the release under test write no newer rendering; a test compares it with theirs, since the judge imports nothing of theirs."""
 _EXPECTED = {
     "rebring": ("NotATable", "WrongCoordinator", "InvalidRequest", "UnsupportedFeature"),
     "vacuum": ("MissingObject", "VersionNotFound"),
@@ -137,7 +137,7 @@ class _Answers:
         self._evidence, self._history = evidence, evidence.history
         kinds: set[str] = {name for call in self._history.calls for name in (call.operation.kind, *(s.kind for s in call.operation.steps))}
         lost = () if self._history.lost_at is None else LOST  # also where nobody was left to rebuild them
-        newer = any(each.rendering > RENDERING for table in self._history.tables for each in table.ratified)
+        newer = any(each.rendering > NEWEST_RENDERING for table in self._history.tables for each in table.ratified)
         unknown = ("UnknownFormat",) if newer else ()
         self._expected = ("TableNotFound", *unknown, *lost, *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from sluice.coordinator.formats import RENDERING
 from sluice.coordinator.nodes.layout import TableTree
 
 from .history import Answer
 from .log import commit_key
-from .model import judge
+from .model import NEWEST_RENDERING, judge
 from .run import Plan, Result, World, simulate
 
 PER_TEST = 10
@@ -48,6 +49,10 @@ def test_a_seed_is_one_history() -> None:
 
 def _stored(result: Result) -> list[tuple[int, str, str, bytes | None]]:
     return [(stored.tick, stored.key, stored.by, stored.content) for table in result.history.tables for stored in table.stored]
+
+
+def test_the_judge_knows_the_newest_rendering() -> None:
+    assert NEWEST_RENDERING == RENDERING
 
 
 @pytest.mark.parametrize("name", ["dice", "evidence", "garbage", "history", "log", "model", "model_operations", "rows", "several"])

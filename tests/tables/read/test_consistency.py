@@ -19,6 +19,7 @@ from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.publication.background import Background
 from sluice.coordinator.service import connect
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
@@ -76,6 +77,7 @@ def dies_after_filing(place: Place, rows: tuple[str, int, int]) -> None:
 def calls_of(place: Place) -> Iterator[Counter[str]]:
     """What the block asks the coordinator for, by verb."""
     counted: Counter[str] = Counter()
+    Background.drain_all()  # what an earlier call left to the background is not the block's
     before = Counter(service(place).calls)
     yield counted
     counted.update(service(place).calls - before)
