@@ -32,6 +32,7 @@ from ..coordinator.facade.values import (
     bounding,
     touched_by_reads,
 )
+from ..coordinator.rules.intent import TABLES_MAX
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
@@ -43,7 +44,7 @@ from .table_writes import TableWrites
 from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.repeated_writes import done_in_all
-from .write.transaction_end import OpenTransaction
+from .write.transaction_end import ABORTED, OpenTransaction
 from .write.write_once import application_transaction
 
 _log = logging.getLogger(__name__)
@@ -266,6 +267,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         """Add tables, as of the moment of the tables that take part already."""
         fresh = {_at(each.access): each for each in tables}
+        count = len({*self._tables, *fresh})
+        if count > TABLES_MAX:
+            raise InvalidRequest(
+                f"this transaction would be over {count} tables, and one may be over {TABLES_MAX}: commit to some of them afterwards",
+                tables=count,
+            )
         require_one_coordinator([each.access.ours for each in (*self._tables.values(), *fresh.values())])
         first = next(iter(fresh.values())).access.ours
         self._chance = chance = self._chance or first.chance()
@@ -350,6 +357,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _ended(self, *, won: bool) -> None:
         if self._chance is not None:
             self._chance.end(won=won)
+        if self._state == ABORTED:
+            for part in self._parts.values():
+                part.discard()
 
     def _concluded(self, answer: CommitInfo) -> None:
         self._info = answer

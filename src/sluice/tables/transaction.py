@@ -15,12 +15,13 @@ from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Reads, Timeout, touched_by_reads
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
 from ..coordinator.rules.operation_kinds import Kind
-from ..storage.actions import Action, AddFile
+from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
+from ..storage.schema.partitions import uri_to_path
 from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
 from .client.access import Access
 from .maintain.compaction import Asked, stage_compaction
@@ -32,7 +33,7 @@ from .write.redefinition import asks_for_another, redefined, redefined_by_rows
 from .write.repeated_writes import done_before
 from .write.requirements import plan_on, require_replaceable
 from .write.row_operations import add_files, delete_rows, require_room_for, truncate_rows, update_rows
-from .write.transaction_end import OpenTransaction
+from .write.transaction_end import ABORTED, OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
@@ -311,6 +312,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def stage(self, plan: WritePlan, files: Sequence[AddFile]) -> None:
         """Add the files of a plan to the transaction, as the plan's mode says."""
         with self._operation(replaces=plan.mode != "append"):
+            self._draft.staged.update(uri_to_path(each.path) for each in files)
             step = add_files(self._draft, plan, files)
             self._did(step.reads, step)
         self._source_unknown |= not plan.source_known
@@ -528,6 +530,13 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def _ended(self, *, won: bool) -> None:
         self._chance.end(won=won)
+        if self._state == ABORTED:
+            self.discard()
+
+    def discard(self) -> None:
+        """Delete the files of a transaction that was never filed, and never will be."""
+        actions = () if self._change is None else self._change.actions
+        self._draft.discard(uri_to_path(each.path) for each in actions if isinstance(each, (AddFile, AddCDCFile)))
 
     def _concluded(self, answer: Commit | None) -> None:
         if answer is not None and self._committed is not None:

@@ -171,11 +171,12 @@ class _Files:
 
     def discard(self) -> None:
         """Remove everything: uploads and files."""
+        # What cannot be removed now is found later by the transaction's id; the pending error matters more.
         for file in self._open.values():
-            file.discard()
-        # Files that cannot be deleted now are found later by the transaction's id; the pending error matters more.
-        with suppress(SluiceError):
-            for file in self._started:
+            with suppress(SluiceError):  # on a full disk, what an upload still holds cannot be written
+                file.discard()
+        for file in self._started:
+            with suppress(SluiceError):
                 self._store.delete(file.key)
 
     def _start(self, partition: PartitionKey) -> OpenFile:

@@ -213,8 +213,10 @@ class _Stream:
 
     def abort(self) -> None:
         self._sink.ignore = True
-        self.writer.close()
-        self._exit(_Discarded("the write was given up"))
+        try:
+            self.writer.close()
+        finally:
+            self._exit(_Discarded("the write was given up"))
 
     def _exit(self, failure: BaseException | None) -> None:
         kind: type[BaseException] | None = None if failure is None else type(failure)

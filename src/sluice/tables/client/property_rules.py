@@ -46,6 +46,7 @@ OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
 
+_BYTES_MAX: Final = 64 * 1024
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 PRIMARY_KEY: Final = "sluice.primaryKey"
@@ -255,6 +256,14 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
 
     `creating`: for a new table, whose properties may repeat what sluice sets in any case.
     """
+    size = sum(len(text.encode()) for pair in properties.items() for text in pair)
+    if size > _BYTES_MAX:
+        longest = max(properties, key=lambda key: len(properties[key]))
+        raise InvalidRequest(
+            f"these properties have {size:,} bytes, most of them {longest[:100]!r}, and one change has at most {_BYTES_MAX:,}: keep long "
+            "texts in a file, and its path in the property",
+            property=longest,
+        )
     for key, value in properties.items():
         if not key.strip():
             raise InvalidRequest(f"the value {value!r} was given for a property without a name; give it one", property=key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Final, TypeVar
@@ -28,8 +28,10 @@ from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
 from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType, parse_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
@@ -115,6 +117,10 @@ class Draft:
         self._copies: list[tuple[dict[str, Rows], tuple[AddFile, ...]]] = []
         # The change data of everything so far, if somebody recorded them; any further change makes them incomplete.
         self._recorded: tuple[AddCDCFile, ...] | None = None
+        self._written: set[str] = set()
+        """The keys of everything that this transaction stored, also for operations that failed."""
+        self.staged: set[str] = set()
+        """Those of them that its caller brought, and may bring again."""
 
     # -- what is there -----------------------------------------------------------------------------------------------
 
@@ -244,6 +250,7 @@ class Draft:
     def add(self, files: Sequence[AddFile]) -> None:
         """Add files that this transaction wrote."""
         self._recorded = None
+        self._written.update(uri_to_path(add.path) for add in files)
         self._added.update((add.path, add) for add in files)
 
     def drop(self, add: AddFile) -> None:
@@ -312,7 +319,7 @@ class Draft:
         `with_ids`: some of them were in the table before, and bring their ids along in the columns `row_ids`, if there are any.
         """
         configuration = self.metadata.configuration
-        return write_files(
+        written = write_files(
             self.store,
             batches,
             schema=self.schema,
@@ -324,6 +331,15 @@ class Draft:
             label=label,
             row_ids=self.row_ids if with_ids else None,
         )
+        self._written.update(uri_to_path(add.path) for add in written)
+        return written
+
+    def discard(self, others: Iterable[str] = ()) -> None:
+        """Delete what this transaction stored, and these other keys, which were never filed: only names that hold its id."""
+        own = sorted(key for key in {*self._written, *others} - self.staged if self.transaction_id in key)
+        for key in own:
+            with suppress(SluiceError):  # garbage collection finds it by the id
+                self.store.delete(key)
 
     def record(self, changes: Sequence[AddCDCFile]) -> None:
         """Take these files as the change data of everything so far; they are forgotten when anything else is changed."""
@@ -446,6 +462,7 @@ class Draft:
         vector, stored = plan_vector(self._deleted[add.path], owner=self.transaction_id)
         if stored is not None:
             self.store.put(*stored)
+            self._written.add(stored[0])
         counted = record_count(add.stats) is not None
         stats = wide(add.stats) if counted else f'{{"numRecords":{self._rows_in(add)},"tightBounds":false}}'
         return replace(add, deletion_vector=vector, data_change=True, stats=stats)

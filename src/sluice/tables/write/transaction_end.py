@@ -31,7 +31,7 @@ _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
 _COMMITTED: Final = "committed"
 _REFUSED: Final = "refused"
-_ABORTED: Final = "aborted"
+ABORTED: Final = "aborted"
 _WITHDRAWN: Final = "withdrawn"
 
 Answer = TypeVar("Answer")
@@ -94,7 +94,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             return self._answer[0]
         if self._refusal is not None:
             raise self._refusal
-        if self._state == _ABORTED:
+        if self._state == ABORTED:
             self._require_open()
         try:
             answer = self._decided(self._limit(timeout_s))
@@ -175,7 +175,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._state = _UNDECIDED
 
     def abort(self) -> None:
-        """Give the transaction up: nothing of it becomes visible. Its data files are left to garbage collection."""
+        """Give the transaction up: nothing of it becomes visible. Its data files are deleted."""
         if self._state in (_COMMITTED, _UNDECIDED):
             raise InvalidRequest(
                 f"transaction {self.id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
@@ -183,7 +183,7 @@ class OpenTransaction(ABC, Generic[Answer]):
                 transaction_id=self.id,
             )
         if self._state == _OPEN:
-            self._state = _ABORTED
+            self._state = ABORTED
             self._ended(won=False)
 
     def __enter__(self) -> OpenTransaction[Answer]:
@@ -193,10 +193,15 @@ class OpenTransaction(ABC, Generic[Answer]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._state != _OPEN:
             return
-        if error is None:
-            self._end(None)
-        else:
+        if error is not None:
             self.abort()
+            return
+        try:
+            self._end(None)
+        except InvalidRequest:  # otherwise `commit` may be called again
+            if self._state == _OPEN:
+                self.abort()
+            raise
 
     def _require_open(self) -> None:
         if self._state != _OPEN:
