@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,41 @@ def test_compact_merges_files_once(table: Table, coordinator: str) -> None:
     assert (ordered["version"], ordered["added files"]) == (4, "1")
     refused = sluice("compact", *place, "--where", "id = 1")
     assert (refused.exit_code, "depends on rows" in refused.stderr) == (2, True)
+
+
+# -- what nobody expected ----------------------------------------------------------------------------------------------------
+
+
+def fail(*_: Any, **__: Any) -> None:
+    raise KeyError("a\nb")
+
+
+def test_an_unexpected_error_ends_in_two_lines_and_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Table, "open", fail)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result = sluice("show", str(tmp_path))
+    assert result.exit_code == 1
+    first, second = result.stderr.splitlines()
+    assert first == "sluice: unexpected KeyError: 'a\\nb'"
+    assert second.startswith(f"this is a bug of sluice; the report is in {tmp_path}/sluice-report-")
+    report = Path(second.rpartition(" ")[2]).read_text()
+    assert report.startswith(f"sluice {__version__}\nTraceback")
+    assert report.endswith("KeyError: 'a\\nb'\n")
+    shown = sluice("--debug", "show", str(tmp_path))
+    assert isinstance(shown.exception, KeyError)
+
+
+def test_a_location_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    location = os.fsencode(tmp_path / "t") + b"\xff"
+    for command in ("show", "doctor", "drop", "leases", "attach"):
+        done = subprocess.run([sys.executable, "-m", "sluice", command, location], capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert "InvalidArgument: location is" in done.stderr
+
+
+def test_sizes_and_times_without_sense_are_refused(table: Table, coordinator: str) -> None:
+    for words in (["vacuum", "--retain-hours", "1e15"], ["vacuum", "--retain-hours", "nan"], ["compact", "--target-file-size", "9" * 400]):
+        command, *options = words
+        result = sluice(command, table.location, "--coordinator", coordinator, *options)
+        assert result.exit_code == 2, words
+        assert len(result.stderr) < 600

@@ -1,16 +1,18 @@
 """The command line: `sluice --help`.
 
 Exit status 0: done; 1: an error that may pass or is not the caller's (see the class named in the message); 2: the call must
-be changed. Errors are one line on standard error.
+be changed. Errors are one line on standard error, and an unexpected one a second line, which names the file with its report.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
+import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 import orjson
@@ -49,6 +51,8 @@ from .tables.table import Table
 from .tables.write.operation_records import row_count
 from .version import __version__
 
+_TOLD_MAX: Final = 500
+
 
 class _Sluice(click.Group):
     """Prints sluice's errors as one line; the exit status says whether the call must be changed."""
@@ -59,6 +63,12 @@ class _Sluice(click.Group):
             return super().invoke(ctx)
         except SluiceError as error:
             _fail(error)
+        except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            if ctx.params["debug"]:
+                raise
+            _fail_unexpectedly(error)
 
 
 def _line(error: SluiceError) -> str:
@@ -70,9 +80,20 @@ def _fail(error: SluiceError) -> NoReturn:
     sys.exit(2 if isinstance(error, InvalidRequest) else 1)
 
 
+def _fail_unexpectedly(error: Exception) -> NoReturn:
+    """Say so in two lines, the second of which names the file with the traceback."""
+    with tempfile.NamedTemporaryFile("w", prefix="sluice-report-", suffix=".txt", delete=False) as report:
+        report.write(f"sluice {__version__}\n")
+        traceback.print_exception(error, file=report)
+    told = " ".join(str(error).split())[:_TOLD_MAX]
+    click.echo(f"sluice: unexpected {type(error).__name__}: {told}\nthis is a bug of sluice; the report is in {report.name}", err=True)
+    sys.exit(1)
+
+
 @click.group(cls=_Sluice, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, package_name="sluice-delta")
-def main() -> None:
+@click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+def main(debug: bool) -> None:
     """Many writers, one Delta table, nothing lost."""
 
 

@@ -102,3 +102,11 @@ def test_breaking_what_is_not_there(table: sluice.Table, coordinator: str, lease
     result = run("break", table.location, lease, "--coordinator", coordinator, "--yes")
     assert result.exit_code == 2
     assert "sluice: InvalidRequest:" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["NOTHERE"], ["break", "NOTHERE", "l-1", "--yes"]])
+def test_a_table_that_is_not_there_has_no_leases(tmp_path: Path, coordinator: str, command: list[str]) -> None:
+    words = [str(tmp_path / "no table") if word == "NOTHERE" else word for word in command]
+    result = run(*words, "--coordinator", coordinator)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("sluice: TableNotFound: the coordinator keeps no table at file://")

@@ -520,3 +520,16 @@ def test_writing_to_what_was_opened_to_read(place: Place, table: sluice.Table, r
         with refused(sluice.InvalidRequest, place.location, "consistency='published'", "open it without that"):
             way()
     assert rows_of(reader.snapshot().to_arrow()) == rows_of(table.snapshot().to_arrow())
+
+
+# -- what lies in the place of something else ------------------------------------------------------------------------------
+
+
+def test_a_folder_in_the_place_of_a_log_file(place: Place, table: sluice.Table) -> None:
+    folder = Path(place.location) / "_delta_log" / f"{2:020}.json"
+    folder.mkdir()
+    with pytest.raises(sluice.ForeignCommit, match="is no file, though its name is taken: move the folder"):
+        table.append(flights(("LGA", 3, 3)))
+    folder.rmdir()
+    table.append(flights(("LGA", 3, 4)))
+    assert rows_of(place.open(consistency="published").snapshot().to_arrow())[-2:] == [("LGA", 3, 3), ("LGA", 3, 4)]

@@ -10,7 +10,16 @@ from typing import Final
 
 import click
 
-from ..coordinator.facade.administration import Broken, Place, TableTree, break_lease, connect, list_broken, list_leases
+from ..coordinator.facade.administration import (
+    Broken,
+    CoordinationStore,
+    Place,
+    break_lease,
+    connect,
+    list_broken,
+    list_leases,
+    place_of_table,
+)
 from ..coordinator.facade.values import SystemClock
 from ..coordinator.times import text_of as time_text
 from ..storage.stores.location import normalise
@@ -41,8 +50,8 @@ def leases() -> None:
 _named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is not a table, as in sluice.lease.")
 
 
-def _place(location: str, *, is_name: bool) -> Place:
-    return Place.of_name(location) if is_name else Place.of_table(TableTree(normalise(location)))
+def _place(session: CoordinationStore, location: str, *, is_name: bool) -> Place:
+    return Place.of_name(location) if is_name else place_of_table(session, normalise(location))
 
 
 def _age(now_ms: int, since_ms: int) -> str:
@@ -59,7 +68,8 @@ def list_them(location: str, coordinator: str | None, is_name: bool, as_json: bo
 
     Ages are by the clocks of the requesting clients.
     """
-    session, place = connect(coordinator), _place(location, is_name=is_name)
+    session = connect(coordinator)
+    place = _place(session, location, is_name=is_name)
     entries, broken = list_leases(session, place), list_broken(session, place)
     now_ms = SystemClock().now_ms()
     if as_json:
@@ -92,7 +102,8 @@ def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, 
 
     Its holder's commits are refused from then on. Work outside sluice goes on: make sure that it has stopped.
     """
-    session, place = connect(coordinator), _place(location, is_name=is_name)
+    session = connect(coordinator)
+    place = _place(session, location, is_name=is_name)
     found = next((each for each in list_leases(session, place) if each.lease == lease), None)
     if found is not None and not yes:
         who = f"{found.application} on {found.host} (process {found.pid})"

@@ -59,8 +59,8 @@ def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("", "is not a location"),
-        ("a\0b", "is not a location"),
+        ("", "give a path or a URI"),
+        ("a\0b", "give a path or a URI"),
         ("file://host/t", "names the host 'host'"),
         ("s3:/b/t", "two slashes"),
         ("s3://", "names no bucket"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from ...storage.dataclass import dataclass
+from ...storage.errors import TableNotFound
 from ..commit.queue import undecided
 from ..errors import UnknownFormat
 from ..fields import MalformedRecord
@@ -20,16 +21,19 @@ from ..rules.intent import ClientName, Intent
 from ..rules.refusal import Refusal
 from ..service.address import Address
 from ..service.connect import connect, release, start_embedded
+from ..service.store import CoordinationStore
 from .table import CoordinatedTable
 
 __all__ = [
     "Address",
     "Broken",
+    "CoordinationStore",
     "Place",
     "Queued",
     "RefusedTransaction",
     "TableTree",
     "break_lease",
+    "check_address",
     "connect",
     "known_locations",
     "list_broken",
@@ -37,6 +41,7 @@ __all__ = [
     "list_leases",
     "list_queue",
     "list_refused",
+    "place_of_table",
     "release",
     "start_embedded",
 ]
@@ -128,3 +133,13 @@ def _state(context: TableContext) -> TableState:
 def check_address(coordinator: str | None) -> None:
     """Raise InvalidRequest or UnknownScheme for what is no coordinator's address."""
     Address.parse(coordinator)
+
+
+def place_of_table(session: CoordinationStore, location: str) -> Place:
+    """The place of the leases on a table. Raises TableNotFound for a table that the coordinator does not keep."""
+    tree = TableTree(location)
+    if session.read(tree.root) is None:
+        raise TableNotFound(
+            f"the coordinator keeps no table at {location}: check the location and the coordinator's address", location=location
+        )
+    return Place.of_table(tree)

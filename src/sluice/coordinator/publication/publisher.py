@@ -142,7 +142,7 @@ class Publisher:
         except ObjectNotFound:  # staged objects are removed after publication; otherwise rendering reports what is missing
             return False
         if not written:
-            found = stored_text(context.objects, commit_path(version))
+            found = self._stored(version)
             # check: foreign-commits-are-noticed
             if digest(found) != plan.digest:
                 self._refuse_taken_over(found, version)
@@ -156,6 +156,18 @@ class Publisher:
                 )
         self.log_presence.saw(version)
         return True
+
+    def _stored(self, version: int) -> Text:
+        """The log file whose name is taken."""
+        try:
+            return stored_text(self._context.objects, commit_path(version))
+        except ObjectNotFound as missing:
+            raise ForeignCommit(
+                f"{commit_path(version)} in {self._context.objects.location} is no file, though its name is taken: move the folder of that "
+                "name to another place; then the ratified version is published",
+                version=version,
+                location=self._context.objects.location,
+            ) from missing
 
     def _refuse_taken_over(self, found: Text, version: int) -> None:
         """Raise if the existing version names another coordinator: then this client is the one that bypasses the table's coordinator."""

@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..arguments import RULES
 from ..errors import InvalidRequest, UnknownScheme
 from .local import LocalStore
 from .memory import MemoryStore
@@ -39,8 +40,7 @@ def normalise(location: str | os.PathLike[str]) -> str:
     Raises UnknownScheme, or InvalidRequest if the rest of it is malformed.
     """
     text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
-    if not text or "\0" in text:
-        raise InvalidRequest(f"{location!r} is not a location: give a path or a URI such as s3://bucket/table", location=location)
+    RULES["location"].check("location", location)
     match = _SCHEME.match(text)
     if match is None:
         return "file://" + os.path.realpath(_expand_home(text))
