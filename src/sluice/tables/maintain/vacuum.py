@@ -102,9 +102,8 @@ def vacuum(
 
     `retain_hours` is how long files of replaced rows are kept for readers of older versions (the table's
     `delta.deletedFileRetentionDuration`, 7 days by default); a shorter time is refused without `force`. A dry run only
-    reports, by this machine's clock, and writes nothing. Files that nothing accounts for are deleted, by age, only with `include_foreign`.
-    Raises InvalidRequest;
-    Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
+    reports, and needs no write access. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises
+    InvalidRequest; Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
     clock = access.ours.clock  # raises for a table that was opened to read
     limit = None if timeout_s is None else Deadline.of(timeout_s, clock)
@@ -138,7 +137,12 @@ class _Run:
             latest.require_order()
         configuration = latest.configuration
         retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
-        now_ms, full = (access.ours.now_ms(), False) if dry_run else _now_of(access.store)
+        try:
+            now_ms, full = _now_of(access.store)
+        except AccessDenied:
+            if not dry_run:
+                raise
+            now_ms, full = access.ours.now_ms(), False  # what only looks needs no write access
         found = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
         garbage = [each for each in found if self.include_foreign or each.reason is not Reason.FOREIGN]
         foreign = () if self.include_foreign else tuple(each for each in found if each.reason is Reason.FOREIGN)
