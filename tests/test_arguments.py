@@ -186,7 +186,16 @@ def fillers(function: Any) -> list[Any]:
 
 WRONG_NUMBERS = ("", "x", "-5", "1.5.1", "nan", "inf", "9" * 400, "0x10", "1e400", "١٢", "true", "1 2")
 NUMBERS = {
-    *("versionAsOf", "startingVersion", "endingVersion", "maxRecordsPerFile", "readVersion", "txnVersion", "commitTimeout"),
+    *(
+        "versionAsOf",
+        "loadedVersion",
+        "startingVersion",
+        "endingVersion",
+        "maxRecordsPerFile",
+        "readVersion",
+        "txnVersion",
+        "commitTimeout",
+    ),
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"),
 }
 CHOICES = {

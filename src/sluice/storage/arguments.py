@@ -395,7 +395,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "path_style": _FLAG,
     "conditional_put": one_of("auto", "true", "false"),
     # Spark's options, where they are not named after a parameter: versionAsOf is `version_as_of`
-    **dict.fromkeys(("version_as_of", "ending_version"), whole("a version", 0, _VERSION_MAX)),
+    **dict.fromkeys(("version_as_of", "loaded_version", "ending_version"), whole("a version", 0, _VERSION_MAX)),
     "starting_version": whole("a version; for a stream also latest", 0, _VERSION_MAX),
     "max_records_per_file": whole("a number of rows", 0, _COUNT_MAX),
     "max_files_per_trigger": whole("a number of files", 1, _COUNT_MAX),
