@@ -33,7 +33,7 @@ from .expressions import assigned, condition_of, known_part, unqualified, with_d
 from .merging import merge_rows
 from .plain import Plain, filled_in
 from .queries import Reading, as_views, require_place
-from .storing import stored
+from .storing import new_values
 from .targets import NUMBER, TARGET, Changes, Rows, apply_to
 
 Changing: TypeAlias = Update | Delete | Merge
@@ -143,8 +143,8 @@ def _by_duckdb(asked: Plain, statement: Update | Delete, part: Transaction, read
         known = None if where is None else known_part(condition_of(where), draft.schema, alias)
         target = target_of(draft, known, known)
         rows = Rows.of(asked, draft, target.files)
-        new_values = with_defaults(asked, values, draft.schema)
-        texts = {column: text(value) if isinstance(value, Span) else f"({value})" for column, value in new_values.items()}
+        given = with_defaults(asked, values, draft.schema)
+        texts = {column: text(value) if isinstance(value, Span) else f"({value})" for column, value in given.items()}
         columns = "".join(f", {value} AS {quoted_name(column)}" for column, value in texts.items())
         condition = "" if statement.where is None else f" WHERE {text(statement.where)}"
         asked_for = f"SELECT {NUMBER}{columns} FROM {TARGET} AS {quoted_name(alias)}{condition}"  # noqa: S608 - bound
@@ -152,7 +152,7 @@ def _by_duckdb(asked: Plain, statement: Update | Delete, part: Transaction, read
         numbers = found.column(NUMBER)
         changes = Changes(deleted=numbers)
         if is_update:
-            new = stored(asked, spans[0], found.drop_columns([NUMBER]), draft.schema, any_type=True)
+            new = new_values(asked, spans[0], found.drop_columns([NUMBER]), draft.schema)
             changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
         apply_to(draft, rows, changes, label)
         counted.append(changes.counts)

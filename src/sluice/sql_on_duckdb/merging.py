@@ -45,7 +45,7 @@ from .engine import run
 from .expressions import assigned, condition_of, conjuncts, known_part, with_defaults
 from .plain import Plain
 from .queries import Reading, as_views, query
-from .storing import stored
+from .storing import new_values
 from .targets import NUMBER, TARGET, Changes, Rows, apply_to
 
 SOURCE: Final = "__sluice_source"
@@ -188,7 +188,7 @@ def _looked_for(asked: Plain, statement: Merge, source: pa.Table, schema: Struct
         if column is None or len(matches) != 1 or target == other:
             continue
         values = source.column(matches[0])
-        if values.type == to_arrow(schema).field(column.name).type:
+        if values.type == to_arrow(schema).field(column.name).type and not pa.types.is_nested(values.type):
             keys[column.name] = values
     if not keys:
         return alone
@@ -257,7 +257,7 @@ class _Work:
     def stored(self, clause: MergeClause, found: pa.Table, schema: StructType) -> pa.Table:
         """The new values in the types of the table's columns."""
         at = clause.assignments[0].value if clause.assignments else self._statement.source
-        return stored(self._asked, at, found.drop_columns(list(_NUMBERS_OF[clause.matched])), schema, any_type=True)
+        return new_values(self._asked, at, found.drop_columns(list(_NUMBERS_OF[clause.matched])), schema)
 
 
 def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:

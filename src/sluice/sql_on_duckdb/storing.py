@@ -14,19 +14,15 @@ from ..storage.errors import PredicateError, SchemaMismatch
 from ..storage.schema.arrow_schema import arrow_type
 from ..storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType
 from ..storage.schema.sqltypes import quoted_name, type_sql
+from ..tables.write.data_writing import require_whole_structs
 from .engine import run
 from .plain import Plain
 
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 
 
-def stored(asked: Plain, at: Span, rows: pa.Table, schema: StructType, *, any_type: bool = False) -> pa.Table:
-    """The rows in the types of the table's columns; `any_type`: texts and others are cast, too.
-
-    Raises SchemaMismatch for a type that does not fit, and for a value that cannot be cast; InvalidRequest for one that is too large.
-    """
-    if any_type:
-        rows = _cast(asked, at, rows, schema)
+def stored(asked: Plain, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows in the types of the table's columns. Raises SchemaMismatch for a type that does not fit, InvalidRequest for a value."""
     casts: list[str] = []
     for field in rows.schema:
         column = schema.get(field.name)
@@ -46,6 +42,18 @@ def stored(asked: Plain, at: Span, rows: pa.Table, schema: StructType, *, any_ty
         return rows
     text = f"SELECT {', '.join(casts)} FROM __sluice_rows"  # noqa: S608 - names are quoted, types are the table's own
     return run(asked, at, text, {}, {"__sluice_rows": rows})
+
+
+def new_values(asked: Plain, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
+    """New values in the types of the table's columns: texts and others are cast, too, and structs must have all fields of the table's.
+
+    Raises SchemaMismatch for a type or a value that cannot be cast, and for a struct; InvalidRequest for a value that is too large.
+    """
+    try:
+        require_whole_structs(rows.schema, schema)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(asked.shown(at, error.message), **error.details) from error
+    return stored(asked, at, _cast(asked, at, rows, schema), schema)
 
 
 def _fits(kind: pa.DataType, wanted: PrimitiveType) -> bool:

@@ -35,6 +35,11 @@ def filled(place: Place, **properties: str) -> sluice.Table:
     return table
 
 
+def test_the_creation_lists_partition_columns_as_json(place: Place) -> None:
+    [first] = filled(place).history()[-1:]
+    assert first.parameters["partitionBy"] == '["origin","month"]'
+
+
 # -- an overwrite that brings another schema ---------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, TypeAlias
@@ -27,34 +27,44 @@ from ...storage.schema.schema import StructField, StructType
 from ..files.filling import default_value
 from ..jvm import in_session, items, jvm_of, quoted
 from ..schemas import from_spark, to_spark
-from .conditions import as_column, resolved_types
+from .conditions import as_column, resolved_values
 from .session import session_for_changes
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
 
 
-def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | None) -> Path:
-    """The parts of a target column's name, in the table's spelling where it has them; the target's alias may precede it.
+def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | None, *, before: StructType | None = None) -> Path:
+    """The parts of a target column's name, in the table's spelling where it has them. The target's alias may precede it, if it is one of
+    the columns `before` (by default all).
 
     Raises AnalysisException for a name that does not parse, and InvalidRequest for one that is no column.
     """
     if not isinstance(text, str):
         raise InvalidRequest(f"the column to assign is {text!r}; give its name as text")
-    jvm = jvm_of(spark)
-    parsed = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.parseAttributeName(text)
-    parts = [str(each) for each in items(parsed)]
-    if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower() and schema.get(parts[1]) is not None:
+    parts, key = parts_of(spark, text), key_of_names(spark)
+    if alias is not None and len(parts) > 1 and key(parts[0]) == key(alias) and (before or schema).get(parts[1]) is not None:
         parts = parts[1:]
     found: list[str] = []
     struct: StructType | None = schema
     for part in parts:
         field = None if struct is None else struct.get(part)
-        if field is None:
+        if field is None or key(field.name) != key(part):
             raise no_such_column(text, part, schema.names if struct is None or struct is schema else struct.names)
         found.append(field.name)
         struct = field.type if isinstance(field.type, StructType) else None
     return tuple(found)
+
+
+def parts_of(spark: SparkSession, text: str) -> list[str]:
+    """The parts of a column's name in Spark's SQL. Raises AnalysisException for one that does not parse."""
+    parsed = jvm_of(spark).org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.parseAttributeName(text)
+    return [str(each) for each in items(parsed)]
+
+
+def key_of_names(spark: SparkSession) -> Callable[[str], str]:
+    """Names of which this makes the same text are one column to the session: unless `spark.sql.caseSensitive`, case does not count."""
+    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
 def no_such_column(text: str, part: str, known: Sequence[str]) -> InvalidRequest:
@@ -92,11 +102,15 @@ def by_path(assigned: Mapping[Path, Column], what: str) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Values that an operation, `what` in messages, gives to columns, by their paths, and the values' types as Spark resolves them."""
+    """Values that an operation, `what` in messages, gives to columns, by their paths, and their types, both as Spark resolves them.
+
+    `evolves`: structs may lack fields of the table's, which keep what they have; otherwise they must have all of them.
+    """
 
     values: Mapping[Path, Column]
     types: Mapping[Path, SparkType]
     what: str
+    evolves: bool = False
 
     def kept_in(self, schema: StructType) -> frozenset[str]:
         """The table's columns that keep their value, or a part of it."""
@@ -119,14 +133,15 @@ def defaults_in(spark: SparkSession, values: Mapping[Path, Column | str], schema
     return found
 
 
-def assigned_in(frame: DataFrame, values: Mapping[Path, Column | str], what: str, *, subqueries: bool = False) -> Assigned:
+def assigned_in(
+    frame: DataFrame, values: Mapping[Path, Column | str], what: str, *, evolves: bool = False, subqueries: bool = False
+) -> Assigned:
     """Values over the rows of `frame`, which may have `subqueries`.
 
     Raises AnalysisException for an expression that Spark cannot resolve, and InvalidRequest for one that is not of one row.
     """
-    columns = {path: as_column(value) for path, value in values.items()}
-    types = resolved_types(frame, list(columns.values()), what, subqueries=subqueries)
-    return Assigned(columns, dict(zip(columns, types, strict=True)), what)
+    found = dict(zip(values, resolved_values(frame, [*map(as_column, values.values())], what, subqueries=subqueries), strict=True))
+    return Assigned({path: value for path, (value, _) in found.items()}, {path: kind for path, (_, kind) in found.items()}, what, evolves)
 
 
 def new_values(spark: SparkSession, assigned: Assigned, schema: StructType, old: Mapping[str, Column]) -> dict[str, Column]:
@@ -136,12 +151,20 @@ def new_values(spark: SparkSession, assigned: Assigned, schema: StructType, old:
     column is assigned twice.
     """
     kinds = to_spark(schema)
-    stored = {
-        path: as_stored(spark, value, assigned.types[path], _type_at(kinds, path), path, casts=True)
-        for path, value in assigned.values.items()
-    }
+    rule = Storing(casts=True, whole=not assigned.evolves)
+    stored: dict[Path, Column] = {}
+    for path, value in assigned.values.items():
+        before = _at(old, path) if assigned.evolves else None
+        stored[path] = as_stored(spark, value, assigned.types[path], _type_at(kinds, path), path, rule, old=before)
     tree = by_path(stored, assigned.what)
     return {name: _nested(new, old.get(name), kinds[name].dataType, name) for name, new in tree.items()}
+
+
+def _at(old: Mapping[str, Column], path: Path) -> Column | None:
+    column = old.get(path[0])
+    for part in path[1:]:
+        column = None if column is None else column.getField(part)
+    return column
 
 
 def _type_at(kind: SparkType, path: Path) -> SparkType:
@@ -165,9 +188,28 @@ def _nested(new: Tree | Column, old: Column | None, kind: SparkType, path: str) 
     return F.struct(*parts)
 
 
-def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkType, path: Path, *, casts: bool = False) -> Column:
-    """A value cast to the column's type; fields of structs go by name. Raises SchemaMismatch if ANSI store assignment cannot store the
-    type, or if `casts` an ANSI cast cannot make it.
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """How values get into columns. `casts`: by any ANSI cast, not by ANSI store assignment alone. `whole`: structs have all fields."""
+
+    casts: bool = False
+    whole: bool = False
+
+
+def as_stored(
+    spark: SparkSession,
+    value: Column,
+    given: SparkType,
+    kind: SparkType,
+    path: Path,
+    rule: Storing = Storing(),  # noqa: B008 - it is frozen
+    *,
+    old: Column | None = None,
+) -> Column:
+    """A value cast to the column's type; fields of structs go by name. Fields that it lacks are those of `old`, the column's present value,
+    on every level of structs; null without it, and in elements of arrays and maps, which replace the old ones.
+
+    Raises SchemaMismatch if the rule's casts cannot make the type, and if it wants whole structs for one that lacks a field.
 
     A job that meets a number which does not fit fails with CAST_OVERFLOW_IN_TABLE_INSERT, which names the column, and one that meets
     another value that does not with CAST_INVALID_INPUT, which names the value.
@@ -175,42 +217,69 @@ def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkT
     if _same(given, kind):
         return value
     if isinstance(given, SparkStruct) and isinstance(kind, SparkStruct):
-        known = {each.name.lower(): each for each in given.fields}
-        unknown = known.keys() - {each.name.lower() for each in kind.fields}
-        if unknown:
-            raise SchemaMismatch(f"{'.'.join(path)!r} has no field {', '.join(sorted(unknown))}; leave it out, or evolve the schema")
-        parts: list[Column] = []
-        for each in kind.fields:
-            field = known.get(each.name.lower())
-            part = (
-                F.lit(None).cast(each.dataType)
-                if field is None
-                else as_stored(spark, value.getField(field.name), field.dataType, each.dataType, (*path, each.name), casts=casts)
-            )
-            parts.append(part.alias(each.name))
-        return F.when(value.isNotNull(), F.struct(*parts))
+        return _struct_as_stored(spark, value, given, kind, path, rule, old)
     if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and has_struct(kind):
         below = given.elementType, kind.elementType
-        return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element"), casts=casts))
+        return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element"), rule))
     if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and has_struct(kind):
         keys, items = (given.keyType, kind.keyType), (given.valueType, kind.valueType)
-        keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key"), casts=casts))
-        return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value"), casts=casts))
+        keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key"), rule))
+        return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value"), rule))
     jvm = jvm_of(spark)
     types = [jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(each.jsonValue())) for each in (given, kind)]
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    if not (expressions.Cast.canAnsiCast(*types) if casts else expressions.Cast.canANSIStoreAssign(*types)):
+    if not (expressions.Cast.canAnsiCast(*types) if rule.casts else expressions.Cast.canANSIStoreAssign(*types)):
         raise SchemaMismatch(
-            f"a value of type {given.simpleString()} cannot be {'cast to' if casts else 'stored in'} column {'.'.join(path)!r} of type "
-            f"{kind.simpleString()}; {'give another value' if casts else 'cast it'}",
+            f"a value of type {given.simpleString()} cannot be {'cast to' if rule.casts else 'stored in'} column {'.'.join(path)!r} of "
+            f"type {kind.simpleString()}; {'give another value' if rule.casts else 'cast it'}",
             column=".".join(path),
-            condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION" if casts else "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
+            condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION" if rule.casts else "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
         )
     cast = value.cast(kind)
     if not _may_overflow(kind) or expressions.Cast.canUpCast(*types):
         return cast
     between = jvm.org.apache.spark.sql.classic.ExpressionUtils
     return Column(between.column(expressions.CheckOverflowInTableInsert(between.expression(cast._jc), ".".join(path))))
+
+
+def _struct_as_stored(
+    spark: SparkSession, value: Column, given: SparkStruct, kind: SparkStruct, path: Path, rule: Storing, old: Column | None
+) -> Column:
+    known = {each.name.lower(): each for each in given.fields}
+    unknown = known.keys() - {each.name.lower() for each in kind.fields}
+    if unknown:
+        raise SchemaMismatch(f"{'.'.join(path)!r} has no field {', '.join(sorted(unknown))}; leave it out, or evolve the schema")
+    lacking = [each.name for each in kind.fields if each.name.lower() not in known]
+    if rule.whole and lacking:
+        raise SchemaMismatch(
+            f"the value of {'.'.join(path)!r} lacks {', '.join(lacking)}, which the table has there: a struct is written as a whole. Give "
+            f"all of its fields, or assign single ones ({path[0]}.field = ...); a MERGE with schema evolution keeps the others as they are",
+            columns=[".".join((*path, name)) for name in lacking],
+            condition="INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_FIND_DATA",
+        )
+    parts: list[Column] = []
+    for each in kind.fields:
+        field, before = known.get(each.name.lower()), None if old is None else old.getField(each.name)
+        if field is not None:
+            below = (*path, each.name)
+            part = as_stored(spark, value.getField(field.name), field.dataType, each.dataType, below, rule, old=before)
+        else:
+            part = F.lit(None).cast(each.dataType) if before is None else before
+        parts.append(part.alias(each.name))
+    exists = value.isNotNull()
+    return F.when(exists if old is None or not _lacks_fields(given, kind) else exists | old.isNotNull(), F.struct(*parts))
+
+
+def _lacks_fields(given: SparkStruct, kind: SparkStruct) -> bool:
+    """Whether a struct, or one in it, lacks a field."""
+    known = {each.name.lower(): each.dataType for each in given.fields}
+    for each in kind.fields:
+        below = known.get(each.name.lower())
+        if below is None:
+            return True
+        if isinstance(below, SparkStruct) and isinstance(each.dataType, SparkStruct) and _lacks_fields(below, each.dataType):
+            return True
+    return False
 
 
 def _may_overflow(kind: SparkType) -> bool:
@@ -240,9 +309,9 @@ def has_struct(kind: SparkType) -> bool:
     return False
 
 
-def old_values(frame: DataFrame, schema: StructType) -> dict[str, Column]:
+def old_values(frame: DataFrame) -> dict[str, Column]:
     """The columns of the target in its own frame, which stay what they are in a join."""
-    return {name: frame[quoted(name)] for name in schema.names}
+    return {name: frame[quoted(name)] for name in frame.columns}
 
 
 @contextmanager

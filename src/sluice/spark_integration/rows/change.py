@@ -26,7 +26,7 @@ from ...tables.write.row_operations import Target, require_no_keys, target_of, w
 from ..jvm import named
 from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
 from .change_job import Located, Work
-from .conditions import as_column, attributes_in, conjuncts, names_of, predicate_of, resolved, used_by
+from .conditions import attributes_in, column_of, conjuncts, names_of, predicate_of, resolved, used_by
 from .session import session_for_changes
 from .writer import DELETE, Done, Hidden
 
@@ -52,11 +52,11 @@ def delete_rows(
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         work = Work(session, draft, plan, label, attributes_in(frames, [condition]))
-        predicate, exact = _predicate(work, condition, alias, "DELETE", subqueries=subqueries)
+        which, predicate, exact = _which(work, condition, alias, "DELETE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)
         rest, rows = _drop_whole(draft, target, predicate, exact=exact)
         if rest.num_rows:
-            rows += _delete_from(work, replace(target, files=rest), condition, alias)
+            rows += _delete_from(work, replace(target, files=rest), which)
         counted.append(rows)
         parameters = {} if condition is None else {"predicate": _told(condition)}
         return target.reads, Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads) if rows else None
@@ -96,10 +96,10 @@ def update_rows(
         values = defaults_in(session, values, work.schema)
         require_no_keys(draft, with_those_made_of(work.schema, [path[0] for path in values]))
         assigned = assigned_in(empty, values, "the update", subqueries=subqueries)
-        new_values(session, assigned, work.schema, old_values(empty, work.schema))
-        predicate, _ = _predicate(work, condition, alias, "UPDATE", subqueries=subqueries)
+        new_values(session, assigned, work.schema, old_values(empty))
+        which, predicate, _ = _which(work, condition, alias, "UPDATE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)
-        rows = _update_in(work, target, assigned, condition, alias) if target.files.num_rows else 0
+        rows = _update_in(work, target, assigned, which) if target.files.num_rows else 0
         counted.append(rows)
         parameters = {} if condition is None else {"predicate": _told(condition)}
         return target.reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, target.reads) if rows else None
@@ -109,14 +109,15 @@ def update_rows(
     return RowCounts(updated=sum(counted))
 
 
-def _predicate(
+def _which(
     work: Work, condition: Column | str | None, alias: str | None, what: str, *, subqueries: bool
-) -> tuple[Predicate | None, bool]:
-    """The part of a condition that sluice can evaluate, and whether that is all of it."""
+) -> tuple[Column | None, Predicate | None, bool]:
+    """A condition as Spark resolves it, the part of it that sluice can evaluate, and whether that is all of it."""
     if condition is None:
-        return None, True
+        return None, None, True
     empty = work.empty(alias)
-    return predicate_of(list(conjuncts(resolved(empty, condition, what, subqueries=subqueries))), names_of(empty), work.schema)
+    tree = resolved(empty, condition, what, subqueries=subqueries)
+    return column_of(work.session, tree), *predicate_of(list(conjuncts(tree)), names_of(empty), work.schema)
 
 
 def _told(condition: Column | str) -> str:
@@ -142,22 +143,19 @@ def _drop_whole(draft: Draft, target: Target, predicate: Predicate | None, *, ex
     return picked(files, pc.invert(surely)), rows
 
 
-def _chosen(
-    work: Work, target: Target, condition: Column | str | None, alias: str | None, assigned: Assigned | None = None
-) -> tuple[Located, DataFrame]:
+def _chosen(work: Work, target: Target, condition: Column | None, assigned: Assigned | None = None) -> tuple[Located, DataFrame]:
     """The rows of the target with their places, and those of them that satisfy the condition; `assigned` to them will be what."""
     names = work.name("file"), work.name("row")
-    needed = partial(_needed, work, condition, alias, assigned)
-    located = work.located(target, names, alias, needed, writes=assigned is not None, late=condition is not None)
-    return located, located.frame if condition is None else located.live(located.frame.where(as_column(condition)))
+    needed = partial(_needed, work, condition, assigned)
+    located = work.located(target, names, needed, writes=assigned is not None, late=condition is not None)
+    return located, located.frame if condition is None else located.live(located.frame.where(condition))
 
 
-def _needed(work: Work, condition: Column | str | None, alias: str | None, assigned: Assigned | None) -> frozenset[str]:
+def _needed(work: Work, condition: Column | None, assigned: Assigned | None) -> frozenset[str]:
     """The columns that the condition uses, and those that the new rows take over or are made of."""
-    empty = work.empty(alias)
     kept = frozenset[str]() if assigned is None else assigned.kept_in(work.schema)
     values = [*([] if assigned is None else assigned.values.values()), *([] if condition is None else [condition])]
-    return kept | used_by(empty, values, names_of(empty))
+    return kept | used_by(work.session, values, names_of(work.empty(None)))
 
 
 def _before(work: Work, located: Located) -> tuple[str | None, list[Column]]:
@@ -167,15 +165,15 @@ def _before(work: Work, located: Located) -> tuple[str | None, list[Column]]:
     return name, [F.struct(*located.columns.values()).alias(name)]
 
 
-def _delete_from(work: Work, target: Target, condition: Column | str | None, alias: str | None) -> int:
-    located, chosen = _chosen(work, target, condition, alias)
+def _delete_from(work: Work, target: Target, condition: Column | None) -> int:
+    located, chosen = _chosen(work, target, condition)
     before, told = _before(work, located)
     hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
     return _carried_out(work, chosen.select(F.lit(DELETE).alias(hidden.what), located.file, located.row, *told), hidden, located)
 
 
-def _update_in(work: Work, target: Target, assigned: Assigned, condition: Column | str | None, alias: str | None) -> int:
-    located, chosen = _chosen(work, target, condition, alias, assigned)
+def _update_in(work: Work, target: Target, assigned: Assigned, condition: Column | None) -> int:
+    located, chosen = _chosen(work, target, condition, assigned)
     before, told = _before(work, located)
     hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
     new = new_values(work.session, assigned, work.schema, located.columns)

@@ -26,7 +26,7 @@ from ...tables.write.row_operations import RowChanges, Target, apply_changes
 from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted
 from ..files.writing import codec_of_session, written_by_executors
-from ..jvm import quoted, without_rows
+from ..jvm import analysed, items, quoted, without_rows
 from ..scan.deletions import bitmaps_of, facts_of, live_rows
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..scan.python_scan import rows_by_python, rows_of
@@ -62,15 +62,19 @@ class Located:
 class Work:
     """The change of rows that one operation makes in a draft; `plan` has the table's metadata after it.
 
-    Its expressions may use `attributes`: columns of another frame of the table, see `attributes_in`.
+    Its expressions are resolved over `empty`, against the columns that the table has before it, and hold in every frame of `located`. They
+    may use `attributes`: columns of another frame of the table, see `attributes_in`.
     """
 
     def __init__(
         self, session: SparkSession, draft: Draft, plan: WritePlan, label: str, attributes: Mapping[str, Any] | None = None
     ) -> None:
         self.session = session
-        self._attributes = attributes or {}
         self.draft = draft
+        self.before = StructType(each for each in plan.schema.fields if draft.schema.get(each.name) is not None)
+        """The columns that the table has before the operation, with the fields that it has after it."""
+        self._columns = numbered_as(without_rows(session, to_spark(self.before)), attributes or {})
+        self._attributes = dict(zip(self.before.names, items(analysed(self._columns).output()), strict=True))
         self.plan = replace(plan, compression=codec_of_session(session), computed=True)
         self.label = label
         self.pristine = draft.is_pristine
@@ -98,15 +102,13 @@ class Work:
         return name
 
     def empty(self, alias: str | None) -> DataFrame:
-        """A frame without rows that has the table's columns, to resolve names against."""
-        frame = numbered_as(without_rows(self.session, to_spark(self.schema)), self._attributes)
-        return frame if alias is None else frame.alias(alias)
+        """A frame without rows that has the columns which the table has before the operation, to resolve names against."""
+        return self._columns if alias is None else self._columns.alias(alias)
 
     def located(
         self,
         target: Target,
         names: tuple[str, str],
-        alias: str | None,
         needed: Callable[[], frozenset[str]],
         *,
         writes: bool,
@@ -131,7 +133,6 @@ class Work:
             read = frozenset(self.schema.names)
             frame, paths = native, {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
         frame = numbered_as(frame, self._attributes)
-        frame = frame if alias is None else frame.alias(alias)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
         ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
         live: Callable[[DataFrame], DataFrame] = lambda chosen: chosen  # noqa: E731

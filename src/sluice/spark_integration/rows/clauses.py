@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType as SparkType
@@ -15,15 +15,15 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import default_of, generated_of
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
 from ...tables.write.data_writing import WritePlan
-from ...tables.write.merging import NOT_MATCHED, clause_name
+from ...tables.write.merging import NOT_MATCHED, NOT_MATCHED_BY_SOURCE, clause_name
 from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
 from ...tables.write.upsert import newest_key
 from ..files.filling import default_value
-from ..jvm import items, jvm_of, quoted
+from ..jvm import quoted
 from ..schemas import for_new_table, from_spark, to_spark
-from .assignments import Assigned, Path, assigned_in, defaults_in, new_values, path_of
+from .assignments import Assigned, Path, assigned_in, defaults_in, key_of_names, new_values, parts_of, path_of
 from .change_job import Work
-from .conditions import expression_in
+from .conditions import tree_of
 from .source import Keys
 
 
@@ -62,14 +62,15 @@ class Clause:
 
 
 SourceColumns: TypeAlias = "Mapping[str, tuple[Column, SparkType]]"
-"""The columns of the source and their types by name in lower case."""
+"""The columns of the source and their types, by what `key_of_names` makes of their names."""
 
 
-def source_columns(source: DataFrame) -> SourceColumns:
+def source_columns(session: SparkSession, source: DataFrame) -> SourceColumns:
     """Without those whose name occurs several times."""
-    names = [name.lower() for name in source.columns]
-    once = [each for each in source.schema.fields if names.count(each.name.lower()) == 1]
-    return {each.name.lower(): (source[quoted(each.name)], each.dataType) for each in once}
+    key = key_of_names(session)
+    names = [key(name) for name in source.columns]
+    once = [each for each in source.schema.fields if names.count(key(each.name)) == 1]
+    return {key(each.name): (source[quoted(each.name)], each.dataType) for each in once}
 
 
 def assigned_by(
@@ -95,22 +96,17 @@ def assigned_by(
         return Assigned({}, {}, clause.name)
     schema = work.schema
     if clause.action.endswith("_all"):
-        lacking = [each.name for each in schema.fields if each.name.lower() not in source and generated_of(each) is None]
-        if lacking and not evolves:
-            raise SchemaMismatch(
-                f"{clause.name}: the source has no column {', '.join(map(repr, lacking))} (or several); it has "
-                f"{', '.join(source)}. Add it, name the columns to write, or evolve the schema",
-                columns=lacking,
-            )
-        found = {(name,): source[name.lower()] for name in schema.names if name.lower() in source}
-        assigned = Assigned(
-            {path: value for path, (value, _) in found.items()}, {path: kind for path, (_, kind) in found.items()}, clause.name
-        )
+        assigned = _all_columns(clause, source, work, evolves=evolves)
     else:
-        values: dict[Path, Column | str] = {path_of(work.session, name, schema, alias): value for name, value in clause.assignments.items()}
+        # only clauses that see the source know the columns which it brings
+        known = work.before if clause.matched == NOT_MATCHED_BY_SOURCE else schema
+        values: dict[Path, Column | str] = {
+            path_of(work.session, name, known, alias, before=work.before): value for name, value in clause.assignments.items()
+        }
         if len(values) < len(clause.assignments):
             raise InvalidRequest(f"{clause.name} assigns a column twice: {', '.join(clause.assignments)}")
-        assigned = assigned_in(frame, defaults_in(work.session, values, schema), clause.name, subqueries=subqueries)
+        values = defaults_in(work.session, values, schema)
+        assigned = assigned_in(frame, values, clause.name, evolves=evolves, subqueries=subqueries)
     if clause.inserts and newest_key(work.draft.metadata, schema):
         raise InvalidRequest(
             f"{clause.name}: the table has a primary key (sluice.primaryKey), so that its rows cannot be written in parts that do not "
@@ -118,7 +114,7 @@ def assigned_by(
         )
     given = [path[0] for path in assigned.values]
     if not clause.inserts and keys_among(work.draft, given):
-        given = [path[0] for path, value in assigned.values.items() if not _stays(frame, path, value, old, keys)]
+        given = [path[0] for path, value in assigned.values.items() if not _stays(work, path, value, old, keys)]
     require_no_keys(work.draft, with_those_made_of(schema, given))
     if clause.inserts:
         assigned = _with_defaults(assigned, work)
@@ -126,12 +122,31 @@ def assigned_by(
     return assigned
 
 
-def _stays(frame: DataFrame, path: Path, value: Column, old: Mapping[str, Column], keys: Keys) -> bool:
-    """Whether a value in rows of the frame is the one that the column has: the column itself, or what it equals in rows that match."""
+def _all_columns(clause: Clause, source: SourceColumns, work: Work, *, evolves: bool) -> Assigned:
+    """All columns of the table get those of the source. Raises SchemaMismatch if it lacks one, or if `evolves` spells one differently in a
+    session in which case counts.
+    """
+    key = key_of_names(work.session)
+    fields = [each for each in work.schema.fields if key(each.name) in source]
+    lacking = [each.name for each in work.schema.fields if each not in fields and generated_of(each) is None]
+    spelled = {name.lower() for name in source}
+    if lacking and (not evolves or any(name.lower() in spelled for name in lacking)):
+        raise SchemaMismatch(
+            f"{clause.name}: the source has no column {', '.join(map(repr, lacking))} (or several); it has "
+            f"{', '.join(source)}. Add it, name the columns to write, or evolve the schema",
+            columns=lacking,
+        )
+    values: dict[Path, Column] = {(each.name,): source[key(each.name)][0] for each in fields}
+    types: dict[Path, SparkType] = {(each.name,): source[key(each.name)][1] for each in fields}
+    return Assigned(values, types, clause.name, evolves)
+
+
+def _stays(work: Work, path: Path, value: Column, old: Mapping[str, Column], keys: Keys) -> bool:
+    """Whether a new value is the one that the column has: the column itself, or what it equals in rows that match."""
     [name, *below] = path
+    new = tree_of(work.session, value)
     same = [old[name], *(key for column, key in keys if column == name)]
-    found = [expression_in(frame, each) for each in (value, *same)]
-    return not below and any(found[0].semanticEquals(each) for each in found[1:])
+    return not below and any(new.semanticEquals(tree_of(work.session, each)) for each in same)
 
 
 def _with_defaults(assigned: Assigned, work: Work) -> Assigned:
@@ -142,7 +157,7 @@ def _with_defaults(assigned: Assigned, work: Work) -> Assigned:
     kinds = to_spark(work.schema)
     values: dict[Path, Column] = {(each.name,): default_value(work.session, each) for each in left}
     types: dict[Path, SparkType] = {(each.name,): kinds[each.name].dataType for each in left}
-    return Assigned({**assigned.values, **values}, {**assigned.types, **types}, assigned.what)
+    return replace(assigned, values={**assigned.values, **values}, types={**assigned.types, **types})
 
 
 def evolved(
@@ -150,11 +165,14 @@ def evolved(
 ) -> tuple[WritePlan, bool]:
     """The plan with the source's columns that the clauses write, and whether there is a new one.
 
-    Clauses for all columns write all of the source's, others those that they assign. Columns that the table has keep their
-    types; structs get new fields. Raises SchemaMismatch for columns that cannot be added.
+    Clauses for all columns write all of the source's, others those columns and fields that they assign. Columns that the table has keep
+    their types; structs get new fields. Raises SchemaMismatch for columns that cannot be added.
     """
-    wanted = {name.lower() for clause in clauses for name in _written(session, clause, source, alias)}
-    fields = [each for each in for_new_table(from_spark(source.select(*_named(source, wanted)).schema)).fields if _adds(each, plan.schema)]
+    writing = [each for each in clauses if each.writes and each.matched != NOT_MATCHED_BY_SOURCE]
+    paths = None if any(each.action.endswith("_all") for each in writing) else _assigned_paths(session, writing, alias)
+    columns = [name for name in source.columns if paths is None or any(path[0] == name.lower() for path in paths)]
+    wanted = for_new_table(from_spark(source.select(*[source[quoted(name)] for name in columns]).schema))
+    fields = [each for each in (wanted if paths is None else _written(wanted, paths)).fields if _adds(each, plan.schema)]
     merged = merge(plan.schema, StructType(fields))
     if merged == plan.schema:
         return plan, False
@@ -163,21 +181,25 @@ def evolved(
     return replace(plan, metadata=metadata, changes_metadata=True), True
 
 
-def _written(session: SparkSession, clause: Clause, source: DataFrame, alias: str | None) -> list[str]:
-    """The names of top-level columns that a clause writes."""
-    if clause.action.endswith("_all"):
-        return source.columns
-    jvm = jvm_of(session)
-    names: list[str] = []
-    for text in clause.assignments:
-        parsed = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.parseAttributeName(text)
-        parts = [str(each) for each in items(parsed)]
-        names.append(parts[1] if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower() else parts[0])
-    return names
+def _assigned_paths(session: SparkSession, clauses: Sequence[Clause], alias: str | None) -> set[Path]:
+    """What clauses assign, in lower case, without the table's alias."""
+    paths: set[Path] = set()
+    for text in (text for clause in clauses for text in clause.assignments):
+        parts = tuple(part.lower() for part in parts_of(session, text))
+        paths.add(parts[1:] if alias is not None and len(parts) > 1 and parts[0] == alias.lower() else parts)
+    return paths
 
 
-def _named(source: DataFrame, wanted: set[str]) -> list[Any]:
-    return [source[quoted(name)] for name in source.columns if name.lower() in wanted]
+def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructType:
+    """The columns and fields that have one of these paths, or one below them that has."""
+    fields: list[StructField] = []
+    for each in schema.fields:
+        path = (*above, each.name.lower())
+        if path in paths:
+            fields.append(each)
+        elif isinstance(each.type, StructType) and (below := _written(each.type, paths, path)).fields:
+            fields.append(replace(each, type=below))
+    return StructType(fields)
 
 
 def _adds(field: StructField, table: StructType) -> bool:

@@ -25,6 +25,7 @@ from ..schemas import to_spark
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
 
+_UTILITIES: Final = "org.apache.spark.sql.classic.ExpressionUtils"
 _BINARY: Final = frozenset(
     {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or"}
 )  # fmt: skip
@@ -59,8 +60,8 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     return tree
 
 
-def resolved_types(frame: DataFrame, values: Sequence[Column], what: str, *, subqueries: bool = False) -> list[SparkType]:
-    """The types of expressions over the frame.
+def resolved_values(frame: DataFrame, values: Sequence[Column], what: str, *, subqueries: bool = False) -> list[tuple[Column, SparkType]]:
+    """Expressions over the frame as Spark's analyser resolves them, see `column_of`, and their types.
 
     Raises AnalysisException where Spark does, and InvalidRequest for expressions that are not of one row: aggregates, windows,
     generators, and subqueries unless they are allowed.
@@ -74,19 +75,25 @@ def resolved_types(frame: DataFrame, values: Sequence[Column], what: str, *, sub
     if not is_plain or len(fields) != len(values) or not (subqueries or plan.subqueries().isEmpty()):
         others = "or a generator" if subqueries else "a generator or a subquery"
         raise InvalidRequest(f"{what} assigns an aggregate, a window function, {others}; a new value is made of one row")
-    return [each.dataType for each in fields]
+    trees = [each.child() if each.nodeName() == "Alias" else each for each in items(plan.projectList())]
+    return [(column_of(frame.sparkSession, tree), field.dataType) for tree, field in zip(trees, fields, strict=True)]
 
 
-def expression_in(frame: DataFrame, value: Column) -> Any:
-    """An expression as Spark's analyser resolves it over the frame, without a name of its own."""
-    [found] = items(analysed(frame.select(value)).projectList())
-    return found.child() if found.nodeName() == "Alias" else found
+def column_of(session: SparkSession, tree: Any) -> Column:
+    """A resolved expression as a Column, which means the same in every frame that has the columns it uses: no name is looked up again."""
+    return Column(class_in_jvm(session, _UTILITIES).column(tree))
 
 
-def used_by(frame: DataFrame, values: Sequence[Column | str], names: Names) -> frozenset[str]:
-    """Those of the columns `names` that expressions over the frame use."""
-    used = items(analysed(frame.select(*map(as_column, values))).references().toSeq()) if values else []
-    return frozenset(names[number] for each in used if (number := each.exprId().id()) in names)
+def tree_of(session: SparkSession, column: Column) -> Any:
+    """The expression of such a Column."""
+    column_of_jvm: Any = column._jc
+    return class_in_jvm(session, _UTILITIES).expression(column_of_jvm)
+
+
+def used_by(session: SparkSession, values: Iterable[Column], names: Names) -> frozenset[str]:
+    """Those of the columns `names` that resolved expressions use."""
+    numbers = {each.exprId().id() for value in values for each in items(tree_of(session, value).references().toSeq())}
+    return frozenset(name for number, name in names.items() if number in numbers)
 
 
 def names_of(frame: DataFrame) -> Names:
@@ -138,9 +145,11 @@ def predicate_text(session: SparkSession, schema: StructType, condition: Column 
 
 
 def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
-    """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression."""
+    """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression.
+
+    Structs and arrays are none of them: files have no bounds of them.
+    """
     subquery = class_in_jvm(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").PLAN_EXPRESSION()
-    utilities = class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils")
     keys: list[tuple[str, Column]] = []
     for tree in trees:
         if tree.nodeName() != "EqualTo" or tree.containsPattern(subquery):
@@ -148,10 +157,14 @@ def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkS
         one, other = items(tree.children())
         for mine, theirs in ((one, other), (other, one)):
             name = _plain_column(mine, target)
-            if name is not None and _speaks_of(theirs, source):
-                keys.append((name, Column(utilities.column(theirs))))
+            if name is not None and not _is_nested(mine) and _speaks_of(theirs, source):
+                keys.append((name, column_of(spark, theirs)))
                 break
     return keys
+
+
+def _is_nested(tree: Any) -> bool:
+    return str(tree.dataType().simpleString()).startswith(("struct<", "array<"))
 
 
 def _speaks_of(tree: Any, names: Names) -> bool:
@@ -225,7 +238,7 @@ def _cast(tree: Any, names: Names) -> str | None:
 # -- columns of other frames ---------------------------------------------------------------------------------------------
 
 # Spark's analyser knows a column of a frame, such as `DeltaTable.toDF()`, by the number that it has in that frame, not by its name. So
-# the frames of rows to change give their columns the same numbers.
+# all frames of the table in one change give its columns the same numbers, and what was resolved over one holds in the others.
 
 
 def attributes_in(
@@ -263,11 +276,10 @@ def numbered_as(frame: DataFrame, attributes: Mapping[str, Any]) -> DataFrame:
     jvm = jvm_of(session)
     sequence, nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Option.empty()
     catalyst = jvm.org.apache.spark.sql.catalyst
+    none, alias = sequence([]), catalyst.expressions.Alias
     columns = [
-        catalyst.expressions.Alias(each, each.name(), attributes[each.name()].exprId(), each.qualifier(), nothing, sequence([]))
-        if each.name() in attributes
-        else each
-        for each in items(analysed(frame).output())
+        alias(each, name, attributes[name].exprId(), none, nothing, none) if name in attributes else each
+        for name, each in zip(frame.columns, items(analysed(frame).output()), strict=True)
     ]
     plan = catalyst.plans.logical.Project(sequence(columns), analysed(frame))
     return of_plan(session, plan)

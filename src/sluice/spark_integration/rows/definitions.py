@@ -13,10 +13,10 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import default_of, features_of_columns, generated_of
 from ...storage.schema.schema import StructField, StructType
 from ..files.filling import in_utc
-from ..jvm import analysed, items
+from ..jvm import items
 from ..schemas import from_spark, to_spark
 from .assignments import as_stored
-from .conditions import resolved_types
+from .conditions import resolved_values, tree_of
 
 
 def defined_in(spark: SparkSession, schema: SparkStruct) -> StructType:
@@ -45,11 +45,10 @@ def check_by_spark(spark: SparkSession, schema: StructType) -> None:
                 continue
             frame = nothing if generated_of(each) is None else rows
             what = f"column {each.name!r}, whose expression is {text},"
-            [kind] = resolved_types(frame, [F.expr(text)], what)
-            tree = analysed(frame.select(F.expr(text).alias(each.name))).projectList().apply(0)
-            _check_tree(each, text, tree)
+            [(value, kind)] = resolved_values(frame, [F.expr(text)], what)
+            _check_tree(each, text, tree_of(session, value))
             if frame is nothing:
-                as_stored(session, F.expr(text), kind, kinds[each.name].dataType, (each.name,))
+                as_stored(session, value, kind, kinds[each.name].dataType, (each.name,))
             elif kind.simpleString() != kinds[each.name].dataType.simpleString():
                 wanted, made = kinds[each.name].dataType.simpleString(), kind.simpleString()
                 raise SchemaMismatch(

@@ -11,7 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...coordinator.facade.values import Reads
 from ...storage.data.vectors import Rows, decode_payload
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
+from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import generated_of
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, RowCounts, ambiguous, may_repeat
 from ...tables.write.row_operations import Target
@@ -28,52 +30,43 @@ _SHOWN: Final = 3
 """The most rows with several matches that a refusal shows."""
 
 
-def carry_out(
-    work: Work,
-    kept: Kept,
-    target: Target,
-    on: Column | str,
-    clauses: Sequence[Clause],
-    assigned: Sequence[Assigned],
-    alias: str | None,
-    needed: Callable[[], frozenset[str]],
-    *,
-    keys: Keys,
-    only_keys: bool,
-) -> tuple[RowCounts, Reads]:
-    """Have tasks change the rows, and make that part of the draft; `assigned` is what the clauses assign, `needed` returns the columns
-    of the table that are used. `keys` are those for which the source was kept; `only_keys`: they are the whole condition.
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """A MERGE as Spark's analyser resolved it: its condition `on`, and the conditions and values of its clauses, each against the rows that
+    it is for. They hold in every frame of the two sides, whatever their columns are called there.
+
+    `keys` are the columns of the table that equal expressions of the source; `only_keys`: these equalities are all of `on`. Rows to match
+    satisfy `matching`, rows without a match that are changed `unmatched` (None: any). `used` are the table's columns that are needed.
+    """
+
+    on: Column
+    clauses: Sequence[Clause]
+    assigned: Sequence[Assigned]
+    keys: Keys
+    only_keys: bool
+    matching: Predicate | None
+    unmatched: Predicate | None
+    used: frozenset[str]
+
+
+def carry_out(work: Work, kept: Kept, target: Target, merge: Analysed) -> tuple[RowCounts, Reads]:
+    """Have tasks change the rows, and make that part of the draft; the source was `kept` for the merge's keys.
 
     Returns the counts, and what was read of the table.
     """
-    merge = _Merge(work, kept, on, clauses, assigned, alias, keys=keys, only_keys=only_keys)
-    return (merge.without_target(), target.reads) if not target.files.num_rows else merge.over(target, needed)
+    done = _Merge(work, kept, merge)
+    return (done.without_target(), target.reads) if not target.files.num_rows else done.over(target)
 
 
 class _Merge:
-    def __init__(
-        self,
-        work: Work,
-        kept: Kept,
-        on: Column | str,
-        clauses: Sequence[Clause],
-        assigned: Sequence[Assigned],
-        alias: str | None,
-        *,
-        keys: Keys,
-        only_keys: bool,
-    ) -> None:
+    def __init__(self, work: Work, kept: Kept, merge: Analysed) -> None:
         self._work = work
         self._kept = kept
-        self._on = as_column(on)
-        self._clauses = clauses
-        self._assigned = assigned
-        self._alias = alias
-        self._keys = keys
-        self._keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in clauses)
+        self._on, self._clauses, self._assigned, self._keys, self._used = merge.on, merge.clauses, merge.assigned, merge.keys, merge.used
+        self._keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in merge.clauses)
         # other conditions may fail for a row that is gone, and outer joins let every row through
-        self._late = only_keys and kept.small and not self._keeps_target
-        self._inserts = any(clause.inserts for clause in clauses)
+        self._late = merge.only_keys and kept.small and not self._keeps_target
+        self._inserts = any(clause.inserts for clause in merge.clauses)
         frame = kept.frame
         self._clause = work.name("clause", frame)
         what, file, row, source, before = (work.name(word, frame) for word in ("what", "file", "row", "source", "before"))
@@ -87,11 +80,11 @@ class _Merge:
         self._work.apply(done, {})
         return _counts([done])
 
-    def over(self, target: Target, needed: Callable[[], frozenset[str]]) -> tuple[RowCounts, Reads]:
+    def over(self, target: Target) -> tuple[RowCounts, Reads]:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
         writes = any(each.writes and not each.inserts for each in self._clauses)
-        located = work.located(target, names, self._alias, needed, writes=writes, late=self._late, beside=[self._kept.frame])
+        located = work.located(target, names, lambda: self._used, writes=writes, late=self._late, beside=[self._kept.frame])
         apart = self._kept.small and self._inserts
         # a source in this process is inserted without a job
         held = held_by(target.files, self._kept, work.schema)

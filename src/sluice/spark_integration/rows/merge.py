@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -29,8 +30,8 @@ from ..jvm import in_session
 from .assignments import Assigned, old_values
 from .change_job import Work
 from .clauses import Clause, assigned_by, evolved, source_columns
-from .conditions import attributes_in, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
-from .matching import carry_out
+from .conditions import attributes_in, column_of, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
+from .matching import Analysed, carry_out
 from .session import session_for_changes
 from .source import KeyValues, keep, key_values, require_no_later_version
 
@@ -51,10 +52,11 @@ def merge_rows(
     """Change the rows of the table by those of `source`: for each pair that satisfies `on`, each row of the source without one
     ("not_matched") and each row of the table without one ("not_matched_by_source") the first clause that applies.
 
-    `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; Columns of the source, or of one of
-    `frames`, which are the table's, if the source is not such a frame itself, mean what they say without an alias. With `schema_evolution`,
-    columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once. With
-    `subqueries` conditions and values may have them, as for `delete_rows`.
+    `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; those of clauses for rows without a
+    match over the side that these are from. Columns of the source, or of one of `frames`, which are the table's, if the source is not such
+    a frame itself, mean what they say without an alias. With `schema_evolution`, columns and fields of the source that clauses write and
+    the table lacks are added to the table once all names are resolved, and fields of structs that the source lacks stay as they are. The
+    source is evaluated once. With `subqueries` conditions and values may have them, as for `delete_rows`.
 
     Raises AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, for a source that reads a later
     version of the table than the transaction, and if two rows of the source change one row of the table; SchemaMismatch and
@@ -72,11 +74,10 @@ def merge_rows(
         plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)
         values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]
         work = Work(session, draft, plan, label, attributes_in(frames, [on, *values], given))
-        asked = _Asked(on, clauses, target_alias, schema_evolution, subqueries)
-        found = _analysed(work, given, asked)
+        resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, schema_evolution, subqueries))
         if evolves:
             draft.adopt(plan.metadata)
-        counts, reads, rows = _merge(work, given, asked, found)
+        counts, reads, rows = _merge(work, given, resolved_merge)
         counted.append(counts)
         if not counts.affected and not evolves:
             return reads, None
@@ -98,91 +99,69 @@ class _Asked:
     subqueries: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What the conditions say of the target: the predicate that rows to match satisfy, the one of rows without a match that are
-    changed (None: any), the columns that equal expressions of the source, and whether these equalities are all. And what the clauses
-    assign.
+def _analysed(work: Work, given: DataFrame, asked: _Asked) -> Analysed:
+    """Have Spark resolve everything, each expression against the rows that it is for, before rows are read.
+
+    Raises AnalysisException and InvalidRequest.
     """
-
-    matching: Predicate | None
-    unmatched: Predicate | None
-    keys: Sequence[tuple[str, Column]]
-    only_keys: bool
-    assigned: Sequence[Assigned]
-
-
-def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
-    """Have Spark resolve everything, before rows are read. Raises AnalysisException and InvalidRequest."""
     target = work.empty(asked.target_alias)
     pairs = target.crossJoin(given)
     sides = {MATCHED: pairs, NOT_MATCHED: given, NOT_MATCHED_BY_SOURCE: target}
     mine, theirs = names_of(target), names_of(given)
-    old, source = old_values(target, work.schema), source_columns(given)
-    assigned: list[Assigned] = []
-    parts = list(conjuncts(resolved(pairs, asked.on, "the merge", subqueries=asked.subqueries)))
+    old, source = old_values(target), source_columns(work.session, given)
+    on = resolved(pairs, asked.on, "the merge", subqueries=asked.subqueries)
+    parts = list(conjuncts(on))
     keys = equal_keys(parts, mine, theirs, work.session)
-    unmatched: Predicate | None = None
-    is_any = False
+    matching, _ = predicate_of(parts, mine, work.schema)
+    clauses: list[Clause] = []
+    assigned: list[Assigned] = []
+    unmatched: list[Predicate | None] = []
+    used = used_by(work.session, [column_of(work.session, on)], mine)
     for clause in asked.clauses:
         frame, alias, may_ask = sides[clause.matched], asked.target_alias, asked.subqueries
         tree = None if clause.condition is None else resolved(frame, clause.condition, clause.name, subqueries=may_ask)
         if clause.matched == NOT_MATCHED_BY_SOURCE:
-            predicate = None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0]
-            is_any = is_any or predicate is None
-            unmatched = predicate if unmatched is None or predicate is None else unmatched.or_(predicate)
-        assigned.append(assigned_by(clause, frame, source, old, work, alias, keys=keys, evolves=asked.evolves, subqueries=may_ask))
-    matching, _ = predicate_of(parts, mine, work.schema)
-    return _Found(matching, None if is_any else unmatched, keys, len(keys) == len(parts), assigned)
+            unmatched.append(None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0])
+        condition = None if tree is None else column_of(work.session, tree)
+        new = assigned_by(clause, frame, source, old, work, alias, keys=keys, evolves=asked.evolves, subqueries=may_ask)
+        clauses.append(replace(clause, condition=condition))
+        assigned.append(new)
+        if not clause.inserts:  # they use the source alone
+            used |= used_by(work.session, [*new.values.values(), *([] if condition is None else [condition])], mine)
+            used |= new.kept_in(work.schema) if clause.writes else frozenset()
+    return Analysed(column_of(work.session, on), clauses, assigned, keys, len(keys) == len(parts), matching, _any_of(unmatched), used)
 
 
-def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[RowCounts, Reads, int]:
+def _any_of(predicates: Sequence[Predicate | None]) -> Predicate | None:
+    """A predicate that holds wherever one of these does; None is one that always holds."""
+    either: Predicate | None = None
+    for each in predicates:
+        if each is None:
+            return None
+        either = each if either is None else either.or_(each)
+    return either
+
+
+def _merge(work: Work, given: DataFrame, merge: Analysed) -> tuple[RowCounts, Reads, int]:
     """The counts, what was read, and the number of rows of the source (0 if it was not counted)."""
-    kept = keep(given, work.name("number", given), found.keys)
+    kept = keep(given, work.name("number", given), merge.keys)
     try:
-        values = key_values(kept, work.schema)
-        target = _target(work, asked, found, values)
-        counts, reads = carry_out(
-            work,
-            kept,
-            target,
-            asked.on,
-            asked.clauses,
-            found.assigned,
-            asked.target_alias,
-            lambda: _needed(work, given, asked, found.assigned),
-            keys=found.keys,
-            only_keys=found.only_keys,
-        )
+        target = _target(work, merge, key_values(kept, work.schema))
+        counts, reads = carry_out(work, kept, target, merge)
     finally:
         kept.forget()
     return counts, reads, kept.rows or 0
 
 
-def _needed(work: Work, given: DataFrame, asked: _Asked, assigned: Sequence[Assigned]) -> frozenset[str]:
-    """The table's columns that conditions use, and those that new rows take over or are made of."""
-    target = work.empty(asked.target_alias)
-    pairs = target.crossJoin(given)
-    mine = names_of(target)
-    needed = used_by(pairs, [asked.on], mine)
-    for clause, new in zip(asked.clauses, assigned, strict=True):
-        if clause.inserts:
-            continue  # they use the source alone
-        rows = pairs if clause.matched == MATCHED else target
-        needed |= used_by(rows, [*new.values.values(), *([] if clause.condition is None else [clause.condition])], mine)
-        needed |= new.kept_in(work.schema) if clause.writes else frozenset()
-    return needed
-
-
-def _target(work: Work, asked: _Asked, found: _Found, values: KeyValues) -> Target:
+def _target(work: Work, merge: Analysed, values: KeyValues) -> Target:
     """The files that may have rows to change or to match, and what is read of the table."""
-    unmatched = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in asked.clauses)
+    unmatched = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in merge.clauses)
     if values.nothing and not unmatched:
         empty = target_of(work.draft, None, None)
         return Target(empty.files.slice(0, 0), {}, Reads())
-    skipping, read = (_both(found.matching, each) for each in (values.skipping, values.remembered))
+    skipping, read = (_both(merge.matching, each) for each in (values.skipping, values.remembered))
     if unmatched:
-        skipping, read = (None if each is None or found.unmatched is None else each.or_(found.unmatched) for each in (skipping, read))
+        skipping, read = (None if each is None or merge.unmatched is None else each.or_(merge.unmatched) for each in (skipping, read))
     return target_of(work.draft, skipping, read)
 
 

@@ -206,7 +206,7 @@ def create(
 def creation_parameters(metadata: Metadata, clustering: Sequence[DomainMetadata]) -> dict[str, str]:
     """The parameters of a creation in the history: the columns by which the table is partitioned or clustered."""
     columns = [dotted(path) for each in clustering for path in clustering_columns({each.domain: each})]
-    parameters = {"partitionBy": str(list(metadata.partition_columns))}
+    parameters = {"partitionBy": dumps(list(metadata.partition_columns)).decode()}
     return {**parameters, "clusterBy": dumps(columns).decode()} if columns else parameters
 
 
