@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, SparkRuntimeException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, SparkRuntimeException, StreamingQueryException
 
 import sluice
 from sluice.delta import exceptions
 from sluice.spark_integration.errors import as_spark_users_know, in_options, known_to_spark
+from sluice.spark_integration.streams.batches import Query, Run
 from sluice.storage.errors import SluiceError
 
 
@@ -102,3 +103,18 @@ def test_sparks_condition_says_whether_a_name_or_a_path_is_meant(error: SluiceEr
     known = known_to_spark(error)
     assert isinstance(known, PySparkException)
     assert known.getCondition() == condition
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 3.",
+        "java.lang.IllegalStateException: Concurrent update to the log. Multiple streaming jobs detected for 3",
+        "Multiple streaming queries are concurrently using /checkpoint/offsets",
+    ],
+)
+def test_of_two_queries_on_one_checkpoint_spark_says_it_in_three_ways(text: str) -> None:
+    query = Query.__new__(Query)
+    query._run = Run(())
+    assert isinstance(query._found(StreamingQueryException(text)), sluice.ConcurrentTransactionException)
+    assert query._found(StreamingQueryException("something else failed")) is None

@@ -189,3 +189,23 @@ def test_a_query_of_much_data_is_left_to_spark(orders: Warehouse) -> None:
     with pytest.raises(sluice.UnsupportedFeature, match="reads 0 MiB of data files"):
         orders.rows("SELECT * FROM sales.orders", max_bytes=10)
     assert orders.rows("SELECT id FROM sales.orders WHERE day = DATE'2030-01-01'", max_bytes=10) == []
+
+
+def test_a_path_may_name_a_version(orders: Warehouse) -> None:
+    table = orders.catalog.open("sales.orders")
+    place, before = table.location.removeprefix("file://"), table.version
+    at = datetime.fromtimestamp(table.snapshot(before).timestamp / 1000).strftime("%Y%m%d%H%M%S%f")[:17]  # noqa: DTZ006 - local, as in Spark
+    count = orders.rows("SELECT count(*) FROM sales.orders")
+    table.delete("true")
+    for name in (f"{place}@v{before}", f"{place}@V{before}", f"{place}@{at}"):
+        assert orders.rows(f"SELECT count(*) FROM sluice.`{name}`") == count
+        assert orders.rows(f"SELECT count(*) FROM sluice.`{name}` AS a, sluice.`{place}` AS b") == [(0,)]
+    orders.sql(f"INSERT INTO sales.orders SELECT * FROM sluice.`{place}@v{before}`")
+    assert table.refresh().history(limit=1)[0].is_blind_append is True, "a version never changes"
+    assert orders.rows("SELECT count(*) FROM sales.orders") == count
+    with pytest.raises(sluice.VersionNotFound):
+        orders.rows(f"SELECT * FROM sluice.`{place}@v99`")
+    with pytest.raises(sluice.TableNotFound):
+        orders.sql(f"INSERT INTO sluice.`{place}@v{before}` SELECT 1, NULL, 1")
+    orders.sql(f"CREATE TABLE sluice.`{place}@v{before}` (id INT)")
+    assert orders.rows(f"SELECT count(*) FROM sluice.`{place}@v{before}`") == [(0,)], "what exists wins"

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ..coordinator.facade.values import Reads
 from ..coordinator.rules.operation_kinds import Kind
-from ..sql_plain.place import Place, at_one_moment, called, opened
+from ..sql_plain.place import Place, at_one_moment, called, current_of, opened
 from ..sql_plain.reports import Answer, affected, merged
 from ..statements.cursor import Name, Span
 from ..statements.relations import Relation
@@ -57,7 +57,7 @@ def merge(asked: Plain, statement: Merge, place: Place) -> Answer:
 def _committed(asked: Plain, statement: Changing, place: Place) -> RowCounts:
     """Run a change as a transaction. All tables that it reads are read as of one moment."""
     table = opened(place)
-    others = [opened(require_place(asked, each.name)) for each in statement.relations if each.is_current and each.changes is None]
+    others = [opened(require_place(asked, each.name)) for each in current_of(asked, statement.relations)]
     if not others:
         return table.transact(lambda part: change(asked, statement, part, at_one_moment), attempts=1)
     tables = list({each.location: each for each in (*others, table)}.values())

@@ -16,7 +16,7 @@ from ..coordinator.facade.conflict_prediction import Foreseen
 from ..sql_plain.concurrency import foreseeing
 from ..sql_plain.concurrency.blocks import Done, Step, changing, done_by, rows_written, run_block, truncated
 from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known
-from ..sql_plain.place import called, opened
+from ..sql_plain.place import called, current_of, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
 from ..statements.compound import Atomic, ExplainConflict, Part
@@ -52,8 +52,7 @@ def atomic(asked: Plain, block: Atomic) -> Answer:
 
 def _step(asked: Plain, part: Part) -> Step:
     statement = changing(asked, part)
-    relations = [each for each in getattr(statement, "relations", ()) if each.is_current and each.changes is None]
-    read = [opened(require_place(asked, each.name)) for each in relations]
+    read = [opened(require_place(asked, each.name)) for each in current_of(asked, getattr(statement, "relations", ()))]
     return Step(part.at, statement, opened(require_place(asked, statement.target)), read)
 
 
@@ -96,7 +95,7 @@ def _foreseen(asked: Plain, statement: Foreseeable, table: Table) -> Foreseen:
 
     if isinstance(statement, (Truncate, Optimize)):
         return foreseeing.without_rows(asked, statement, table, condition)
-    places = [require_place(asked, each.name) for each in statement.relations if each.is_current]
+    places = [require_place(asked, each.name) for each in current_of(asked, statement.relations)]
     reads_itself = any(opened(each).location == table.location for each in places)
     if isinstance(statement, Insert):
         source = source_of(asked, statement, schema, table.partition_columns)

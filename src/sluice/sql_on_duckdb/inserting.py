@@ -11,7 +11,7 @@ from ..sql_plain.definitions.creating import Definition
 from ..sql_plain.definitions.tables import with_rows
 from ..sql_plain.inserting import left_to_table, names_for
 from ..sql_plain.partitions import equals, partition_of
-from ..sql_plain.place import Place, at_one_moment, catalog_of, opened
+from ..sql_plain.place import Place, at_one_moment, catalog_of, current_of, opened
 from ..sql_plain.reports import NOTHING, Answer
 from ..statements.rows import Insert
 from ..statements.tables import Create
@@ -45,7 +45,7 @@ def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
     """Add or replace rows; of rows that are read of the table itself the commit depends."""
     table = opened(place)
     read_version = table.refresh().version
-    read = [opened(require_place(asked, each.name)) for each in statement.relations if each.is_current]
+    read = [opened(require_place(asked, each.name)) for each in current_of(asked, statement.relations)]
     if table.location in [each.location for each in read]:
         snapshots = at_one_moment(read)
         with table.begin(read_version=snapshots[table.location].version) as part:

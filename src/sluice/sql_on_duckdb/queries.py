@@ -15,7 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, not_found, opened, parts_of, require_one_moment
+from ..sql_plain.place import (
+    Place,
+    at_one_moment,
+    edits_of,
+    known_place,
+    not_found,
+    opened,
+    parts_of,
+    require_one_moment,
+    with_version,
+)
 from ..sql_plain.request import Edit
 from ..statements.cursor import Name, Span
 from ..statements.relations import Between, Changes, Relation
@@ -125,6 +135,7 @@ def require_place(asked: Plain, name: Name) -> Place:
 
 
 def _sources(asked: Plain, relations: Sequence[Relation], reading: Reading) -> list[_Source]:
+    relations = [with_version(asked, each) for each in relations]
     for each in relations:
         require_one_moment(asked, each)
     places = [require_place(asked, each.name if each.changes is None else _name(asked, each.changes)) for each in relations]

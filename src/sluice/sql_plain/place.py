@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from difflib import get_close_matches
 
 from ..statements.cursor import Name, Span, position
-from ..statements.relations import Relation
+from ..statements.relations import AsOf, Relation
 from ..statements.rows import Merge
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.log.segment import latest_version
 from ..storage.schema.datatypes import StructType
 from ..tables.catalog.catalog import Catalog
-from ..tables.client.address import TableAddress
+from ..tables.client.address import TableAddress, version_of_path
 from ..tables.joint_transaction import read_together
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
@@ -62,6 +62,21 @@ def known_place(asked: Request, name: Name) -> Place | None:
     except InvalidRequest:
         return None
     return Place(location, asked.coordinator, asked.options, title(name))
+
+
+def with_version(asked: Request, relation: Relation) -> Relation:
+    """The relation, in which sluice.`path@v3` is version 3 of the table at the path, unless that path exists."""
+    name = relation.name
+    named = None if name.path is None or not relation.is_current else version_of_path(name.path, asked.options)
+    if named is None:
+        return relation
+    as_of = AsOf(named.version is not None, Span(name.start, name.end), named.time if named.version is None else str(named.version))
+    return replace(relation, name=replace(name, parts=(name.parts[0], named.path)), as_of=as_of)
+
+
+def current_of(asked: Request, relations: Sequence[Relation]) -> list[Relation]:
+    """Those that mean a table as it is now."""
+    return [each for each in (with_version(asked, one) for one in relations) if each.is_current]
 
 
 def title(name: Name) -> str:

@@ -27,7 +27,7 @@ from .manage.creation import access_for_creation, creation_parameters, first_act
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
 from .write.operation_records import written
-from .write.requirements import MODES, check_plan, newest_for_append, plan_on, require_replaceable, snapshot_for_change
+from .write.requirements import MODES, check_plan, newest_for_append, plan_on, require_one_version, require_replaceable, snapshot_for_change
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ def plan_write(
     transaction: tuple[str, int] | None,
     read_version: int | None = None,
     read_where: str | None = None,
+    if_version: int | None = None,
     redefine: Callable[[Snapshot], Redefinition] | None = None,
     user_metadata: str | None = None,
 ) -> WritePlan:
@@ -50,12 +51,15 @@ def plan_write(
 
     A replacement is based on `read_version` (None: the latest one): rows appended by others meanwhile stay. An append with a
     `read_version` depends on the contents of that version, all of it ("" or None) or the rows that satisfy `read_where`; a replacement
-    depends on these rows, too, if `read_where` is given.
+    depends on these rows, too, if `read_where` is given. With `if_version` the plan is made on that version and commits only as the next.
     """
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
     check_application_transaction(transaction)
     told = check_user_metadata(user_metadata)
+    require_one_version(read_version, if_version)
+    depends_on = read_version
+    read_version = read_version if if_version is None else if_version
     appends_to_newest = mode == "append" and read_version is None
     numbered = transaction is not None
     read = partial(newest_for_append, access) if appends_to_newest else partial(snapshot_for_change, access, read_version)
@@ -64,7 +68,7 @@ def plan_write(
         require_replaceable(access.address.location, snapshot)
     redefines = None if redefine is None else redefine(snapshot)
     _require_no_key(access.address, snapshot.metadata if redefines is None else redefines.metadata)
-    depends = read_version is not None and (mode == "append" or read_where is not None)
+    depends = depends_on is not None and (mode == "append" or read_where is not None)
     if read_where is not None:
         if not depends:
             raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
@@ -84,7 +88,8 @@ def plan_write(
     )
     now = access.ours.now_ms()
     leases = access.ours.leases.of_this_thread()
-    return replace(plan, depends=depends, read_where=read_where, leases=leases, planned_ms=now, user_metadata=told)
+    plan = replace(plan, depends=depends, read_where=read_where, if_version=if_version)
+    return replace(plan, leases=leases, planned_ms=now, user_metadata=told)
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
@@ -294,6 +299,7 @@ def commit_write(
         once=filed_after is not None,
         numbered_since=plan.read_version,
         user_metadata=plan.user_metadata,
+        if_version=plan.if_version,
     )
     if plan.depends:
         transaction.depend_on(plan.read_where or None)
@@ -303,7 +309,7 @@ def commit_write(
 
 def _at_plan(access: Access, plan: WritePlan) -> Snapshot:
     """The snapshot a plan is based on: its own version for a replacement, for an append any later one with the same metadata."""
-    if plan.mode == "append" and not plan.depends:
+    if plan.mode == "append" and not plan.depends and plan.if_version is None:
         snapshot = access.current() if access.current().version >= plan.read_version else access.latest()
         if snapshot.metadata == plan.metadata:
             return snapshot

@@ -275,49 +275,57 @@ class Table(TableManagement):
         asked = Asked(mode, where, target_file_size, z_order_by, user_metadata)
         return self.noted(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
 
-    def set_properties(self, properties: Mapping[str, str], *, timeout_s: Timeout | None = None) -> Commit | None:
+    def set_properties(
+        self, properties: Mapping[str, str], *, if_version: int | None = None, timeout_s: Timeout | None = None
+    ) -> Commit | None:
         """Set properties, and add the table features they need. Returns None if they have these values already.
 
         Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
         """
-        return self._change(lambda: set_properties(self._access, properties), timeout_s)
+        return self._change(lambda: set_properties(self._access, properties), timeout_s, if_version)
 
-    def unset_properties(self, names: Iterable[str], *, timeout_s: Timeout | None = None) -> Commit | None:
+    def unset_properties(self, names: Iterable[str], *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove properties, also constraints. Returns None if none of them is set."""
-        return self._change(lambda: unset_properties(self._access, names), timeout_s)
+        return self._change(lambda: unset_properties(self._access, names), timeout_s, if_version)
 
-    def add_columns(self, columns: Sequence[NewColumn], *, timeout_s: Timeout | None = None) -> Commit | None:
+    def add_columns(
+        self, columns: Sequence[NewColumn], *, if_version: int | None = None, timeout_s: Timeout | None = None
+    ) -> Commit | None:
         """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
 
         Raises InvalidRequest for a column that is there, may not be null, has a default or is generated;
         MetadataChangedException if another client changed the metadata first. Concurrent writers get that
         error, too, as for every change of the schema.
         """
-        return self._change(lambda: add_columns(self._access, columns), timeout_s)
+        return self._change(lambda: add_columns(self._access, columns), timeout_s, if_version)
 
-    def alter_columns(self, changes: Sequence[ColumnChange], *, timeout_s: Timeout | None = None) -> Commit | None:
+    def alter_columns(
+        self, changes: Sequence[ColumnChange], *, if_version: int | None = None, timeout_s: Timeout | None = None
+    ) -> Commit | None:
         """Change columns' comments, order and defaults, and whether they may be null. Returns None if they are like that already.
 
         Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
         """
-        return self._change(lambda: alter_columns(self._access, changes), timeout_s)
+        return self._change(lambda: alter_columns(self._access, changes), timeout_s, if_version)
 
-    def cluster_by(self, columns: str | Sequence[str], *, timeout_s: Timeout | None = None) -> Commit | None:
+    def cluster_by(self, columns: str | Sequence[str], *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
 
         No file is written again: `compact("full")` clusters those that are there. The columns are of types with an order (numbers, dates,
         times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
         columns at the same time the later is refused.
         """
-        return self._change(lambda: cluster_by(self._access, columns), timeout_s)
+        return self._change(lambda: cluster_by(self._access, columns), timeout_s, if_version)
 
-    def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
+    def set_domain(
+        self, name: str, configuration: str, *, if_version: int | None = None, timeout_s: Timeout | None = None
+    ) -> Commit | None:
         """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
-        return self._change(lambda: set_domain(self._access, name, configuration), timeout_s)
+        return self._change(lambda: set_domain(self._access, name, configuration), timeout_s, if_version)
 
-    def remove_domain(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
+    def remove_domain(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove the text of that name. Returns None if there is none."""
-        return self._change(lambda: remove_domain(self._access, name), timeout_s)
+        return self._change(lambda: remove_domain(self._access, name), timeout_s, if_version)
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 

@@ -121,12 +121,12 @@ class TableManagement(TableWrites):
         """Why files of the latest version cannot be read, by their path in the log; {} if all are there. One request for each file."""
         return lacking(self._access, self._access.read(None, timeout_s=self._limit(timeout_s)))
 
-    def repair(self, *, timeout_s: Timeout | None = None) -> Commit | None:
+    def repair(self, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Take data files that the store lacks out of the table, so that the others can be read. Returns None if none is missing.
 
         The rows of these files are lost, or were before. Raises UnsupportedFeature for an append-only table.
         """
-        return self._change(lambda: repair(self._access), timeout_s)
+        return self._change(lambda: repair(self._access), timeout_s, if_version)
 
     def analyze(
         self, columns: str | Sequence[str] | None = None, *, user_metadata: str | None = None, timeout_s: Timeout | None = None
@@ -156,21 +156,23 @@ class TableManagement(TableWrites):
         """
         return generate(self._access.store, self._access.read(None, timeout_s=self._limit(timeout_s)), mode)
 
-    def add_feature(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
+    def add_feature(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Add a table feature to the protocol, and those that it needs. Returns None if it has them.
 
         Raises UnsupportedFeature for a feature that sluice does not implement.
         """
-        return self._change(lambda: add_feature(self._access, name), timeout_s)
+        return self._change(lambda: add_feature(self._access, name), timeout_s, if_version)
 
-    def drop_feature(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
+    def drop_feature(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
 
         Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
         anything was committed in between.
         """
-        return self._change(lambda: drop_feature(self._access, name), timeout_s)
+        return self._change(lambda: drop_feature(self._access, name), timeout_s, if_version)
 
-    def upgrade_protocol(self, reader: int, writer: int, *, timeout_s: Timeout | None = None) -> Commit | None:
+    def upgrade_protocol(
+        self, reader: int, writer: int, *, if_version: int | None = None, timeout_s: Timeout | None = None
+    ) -> Commit | None:
         """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
-        return self._change(lambda: upgrade_protocol(self._access, reader, writer), timeout_s)
+        return self._change(lambda: upgrade_protocol(self._access, reader, writer), timeout_s, if_version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from .planned_writes import commit_write_once, plan_write
 from .transaction import Transaction
 from .write.data_writing import Redefinition, Rows, WritePlan
 from .write.redefinition import asks_for_another, redefined_by_rows
-from .write.requirements import check_plan, newest_for_append, snapshot_for_change
+from .write.requirements import check_plan, newest_for_append, require_one_version, snapshot_for_change
 from .write.write_once import application_transaction
 
 
@@ -40,6 +41,7 @@ class TableWrites:
         isolation: str | None = None,
         *,
         read_version: int | None = None,
+        if_version: int | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         user_metadata: str | None = None,
@@ -50,12 +52,21 @@ class TableWrites:
         It sees the latest version, or `read_version`. If this thread's last transaction lost, `begin` waits for its turn: until the new
         transaction ends, nobody changes what the lost one read, except by plain appends (docs/locks.md). `isolation` may be stricter
         than the table's level, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`.
-        `user_metadata` is a text that the history shows with the commit.
+        `user_metadata` is a text that the history shows with the commit. With `if_version` it sees that version, and commits only as the
+        very next one.
         """
+        require_one_version(read_version, if_version)
         application = application_transaction(transaction, key)
-        snapshot, chance = self._in_turn(read_version, timeout_s, numbered=application is not None)
+        version = read_version if if_version is None else if_version
+        snapshot, chance = self._in_turn(version, timeout_s, numbered=application is not None)
         return self._transaction(
-            snapshot, isolation=isolation, application=application, timeout_s=timeout_s, chance=chance, user_metadata=user_metadata
+            snapshot,
+            isolation=isolation,
+            application=application,
+            timeout_s=timeout_s,
+            chance=chance,
+            if_version=if_version,
+            user_metadata=user_metadata,
         )
 
     @property
@@ -119,7 +130,14 @@ class TableWrites:
         if read_version is None and if_version is None:
             begin = partial(self._blind, application, timeout_s, user_metadata)
         else:
-            begin = partial(self._dependent, application, timeout_s, user_metadata, read_version, if_version)
+            begin = partial(
+                self.begin,
+                read_version=read_version,
+                if_version=if_version,
+                transaction=application,
+                timeout_s=timeout_s,
+                user_metadata=user_metadata,
+            )
 
         def write(each: Transaction) -> None:
             if read_version is not None:
@@ -135,25 +153,6 @@ class TableWrites:
             if PRIMARY_KEY in snapshot.configuration:
                 snapshot = snapshot_for_change(self._access)
         return self._transaction(snapshot, application=application, timeout_s=timeout_s, user_metadata=user_metadata)
-
-    def _dependent(
-        self,
-        application: tuple[str, int] | None,
-        timeout_s: Timeout | None,
-        user_metadata: str | None,
-        read_version: int | None,
-        if_version: int | None,
-    ) -> Transaction:
-        """A transaction for an append that depends on a version."""
-        if None not in (read_version, if_version) and read_version != if_version:
-            raise InvalidRequest(
-                f"read_version={read_version} and if_version={if_version} were given; give one of them, or the same version"
-            )
-        version = read_version if if_version is None else if_version
-        snapshot, chance = self._in_turn(version, timeout_s, numbered=application is not None)
-        return self._transaction(
-            snapshot, application=application, timeout_s=timeout_s, chance=chance, if_version=if_version, user_metadata=user_metadata
-        )
 
     def _in_turn(self, read_version: int | None, timeout_s: Timeout | None, *, numbered: bool) -> tuple[Snapshot, Chance]:
         """The snapshot for a transaction that reads, and its turn if the last one lost."""
@@ -175,6 +174,7 @@ class TableWrites:
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         read_version: int | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -182,13 +182,19 @@ class TableWrites:
 
         The rows must satisfy `where` (ConstraintViolated). The overwrite replaces what `read_version` holds (None: the latest version).
         Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
-        raises ConcurrentModification. `transaction` and `key` mean the same as for `append`, here and in the methods below.
+        raises ConcurrentModification. `transaction`, `key` and `if_version` mean the same as for `append`, here and in the methods below.
 
         With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` and clustered
         by `cluster_by` (None: by the same columns as before).
         """
         begin = partial(
-            self.begin, read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+            self.begin,
+            read_version=read_version,
+            if_version=if_version,
+            transaction=transaction,
+            key=key,
+            timeout_s=timeout_s,
+            user_metadata=user_metadata,
         )
 
         def write(each: Transaction) -> None:
@@ -216,6 +222,7 @@ class TableWrites:
         create: bool = False,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -225,7 +232,9 @@ class TableWrites:
         the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
         SchemaMismatch, UnsupportedFeature. `create` makes the history say CREATE OR REPLACE TABLE.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
+        begin = partial(
+            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+        )
 
         def change(each: Transaction) -> None:
             each.replace(
@@ -240,6 +249,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -248,7 +258,9 @@ class TableWrites:
         With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are, and vectors list the deleted rows; without
         them the other rows of these files are written again.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
+        begin = partial(
+            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+        )
         return self._done(begin, lambda each: each.delete(where), timeout_s)
 
     def update(
@@ -258,6 +270,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -267,7 +280,9 @@ class TableWrites:
         are cast to the columns' types (ANSI). Returns None, and makes no version, if there are no such rows. Raises PredicateError for
         expressions that sluice cannot evaluate, ConstraintViolated, and SchemaMismatch, which names a value that does not fit.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
+        begin = partial(
+            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+        )
         return self._done(begin, lambda each: each.update(set, where), timeout_s)
 
     def upsert(
@@ -277,6 +292,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -286,7 +302,9 @@ class TableWrites:
         other key may occur only once (InvalidRequest). A null in a key equals nothing. The rows must have every column of the table,
         because they replace whole rows (SchemaMismatch). They are held in memory.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
+        begin = partial(
+            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+        )
         return self._done(begin, lambda each: each.upsert(rows, on), timeout_s)
 
     def truncate(
@@ -295,6 +313,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -302,7 +321,9 @@ class TableWrites:
 
         `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
+        begin = partial(
+            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+        )
         return self._done(begin, lambda each: each.truncate(where), timeout_s)
 
     def plan_write(
@@ -320,6 +341,7 @@ class TableWrites:
         key: str | None = None,
         read_version: int | None = None,
         read_where: str | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> WritePlan:
@@ -341,6 +363,7 @@ class TableWrites:
                 transaction=application_transaction(transaction, key),
                 read_version=read_version,
                 read_where=read_where,
+                if_version=if_version,
                 redefine=redefine,
                 user_metadata=user_metadata,
             )
@@ -411,10 +434,12 @@ class TableWrites:
             user_metadata=user_metadata,
         )
 
-    def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None) -> Commit | None:
-        """Commit a change of the table as a whole; None if there is none."""
+    def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None, if_version: int | None = None) -> Commit | None:
+        """Commit a change of the table as a whole; None if there is none. With `if_version` only as the next version after that one."""
         with self._bounding(timeout_s) as limit:
             change = make()
+            if change is not None and if_version is not None:
+                change = replace(change, expected_version=if_version + 1)
             return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
 
     def noted(self, commit: Commit | None) -> Commit | None:

@@ -212,6 +212,42 @@ def test_only_the_next_version(place: Place, between: Callable[[sluice.Table], o
     assert commit.version == 3
 
 
+EVERY: dict[str, Callable[[sluice.Table, int], Any]] = {
+    "append": lambda t, n: t.append(MORE, if_version=n),
+    "overwrite": lambda t, n: t.overwrite(MORE, if_version=n),
+    "replace": lambda t, n: t.replace(rows=MORE, if_version=n),
+    "delete": lambda t, n: t.delete("origin = 'JFK'", if_version=n),
+    "update": lambda t, n: t.update({"origin": "'EWR'"}, if_version=n),
+    "upsert": lambda t, n: t.upsert(MORE, "origin", if_version=n),
+    "truncate": lambda t, n: t.truncate(if_version=n),
+    "begin": lambda t, n: _deleted_in(t.begin(if_version=n)),
+    "set_properties": lambda t, n: t.set_properties({"note": "a"}, if_version=n),
+    "unset_properties": lambda t, n: t.unset_properties(["other"], if_version=n),
+    "add_columns": lambda t, n: t.add_columns([sluice.NewColumn(pa.field("more", pa.int64()))], if_version=n),
+    "alter_columns": lambda t, n: t.alter_columns([sluice.ColumnChange(("origin",), comment="where from")], if_version=n),
+    "set_domain": lambda t, n: t.set_domain("mine", "{}", if_version=n),
+    "add_feature": lambda t, n: t.add_feature("deletionVectors", if_version=n),
+    "upgrade_protocol": lambda t, n: t.upgrade_protocol(3, 7, if_version=n),
+}
+
+
+def _deleted_in(transaction: sluice.Transaction) -> object:
+    transaction.delete("origin = 'JFK'")
+    return transaction.commit()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_operation_may_ask_for_the_next_version(place: Place, name: str) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    place.open(application="other").set_properties({"other": "b"})
+    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
+        EVERY[name](table, 1)
+    assert table.refresh().version == 2
+    commit = EVERY[name](table, 2)
+    assert commit.version == 3
+
+
 @pytest.mark.parametrize("fast_path", [True, False])
 def test_of_two_that_want_to_be_the_next_version_one_is(place: Place, fast_path: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue decides, too: the other commits after this one looked at the head."""

@@ -113,8 +113,12 @@ def _compute(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-_SAME_CHECKPOINT: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
-"""Spark's errors for the second of two queries that write the same file of a checkpoint."""
+_SAME_CHECKPOINT: Final = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "Multiple streaming queries are concurrently using",
+    "Multiple streaming jobs detected",
+)
+"""Spark's errors for the second of two queries that write the same file of a checkpoint; its source of files names no condition."""
 
 
 def started(writer: DataStreamWriter, run: Run, write: Callable[[DataFrame, Batch], None]) -> Query:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...storage.dataclass import dataclass
 from ...storage.stores.location import normalise, open_store
@@ -51,3 +52,23 @@ class TableAddress:
             storage_options=self.storage_options,
             limits=limits,
         )
+
+
+_VERSION_IN_PATH: Final = re.compile(r"(?P<path>.+)@(?:[vV](?P<version>[0-9]{1,18})|(?P<time>[0-9]{17}))", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionOfPath:
+    """What `path@v3` or `path@20260131120000000` names: a `version`, or a `time` as yyyyMMddHHmmssSSS, of the table at `path`."""
+
+    path: str
+    version: int | None
+    time: str | None
+
+
+def version_of_path(path: str, storage_options: Mapping[str, str] | None = None) -> VersionOfPath | None:
+    """The version that a path names, as in Delta Lake; None for one that names none, also if anything exists at this very path."""
+    found = _VERSION_IN_PATH.fullmatch(path)
+    if found is None or any(True for _ in TableAddress.of(path, None, storage_options).store().list_from("", recursive=True)):
+        return None
+    return VersionOfPath(found["path"], None if found["version"] is None else int(found["version"]), found["time"])

@@ -212,10 +212,11 @@ class WritePlan:
     `metadata` is the table's (with the columns that merging the schemas adds). Nullable columns that the rows lack are null,
     except partition columns, which the rows must have. `mode` is "append", "overwrite" (with the predicate `where`, if
     given) or "dynamic"; `read_version` is the snapshot it was made on, -1 if it creates the table. `transaction` is the
-    application's own (id, number), `isolation` a level stricter than the table's. `depends`: the commit depends
-    on the contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
-    it was planned: it is committed only while they exist. `turns` are reserved for it after `losses`
-    attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
+    application's own (id, number), `isolation` a level stricter than the table's. `depends`: the commit depends on the
+    contents of that version, all of it or the rows that satisfy `read_where`. With `if_version` it commits only as the next
+    version. `leases` are the nodes of the leases held when it was planned: it is committed only while they exist. `turns` are
+    reserved for it after `losses` attempts in a row, `planned_ms` is the planner's wall clock. A file has at most
+    `max_records_per_file` rows, if it is given.
     `redefines` says that the overwrite also replaces the table's schema, partitioning or properties. `clustering` has the metadata
     domain with the clustering columns, if the write creates a clustered table. `user_metadata` is a text for the history.
     `compression` is the files' codec by Arrow's name; None: the writer's default. `computed`: the rows have every column that their writer
@@ -234,6 +235,7 @@ class WritePlan:
     isolation: str | None = None
     depends: bool = False
     read_where: str | None = None
+    if_version: int | None = None
     leases: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()
     planned_ms: int = 0

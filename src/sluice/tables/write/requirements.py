@@ -57,6 +57,12 @@ def snapshot_for_change(access: Access, read_version: int | None = None, *, numb
     return latest if read_version is None else access.at(read_version)
 
 
+def require_one_version(read_version: int | None, if_version: int | None) -> None:
+    """Raise InvalidRequest if the version that was read is another one than the version to follow."""
+    if None not in (read_version, if_version) and read_version != if_version:
+        raise InvalidRequest(f"read_version={read_version} and if_version={if_version} were given; give one of them, or the same version")
+
+
 def require_replaceable(location: str, snapshot: Snapshot) -> None:
     """Raise UnsupportedFeature if nothing in the table may be replaced or deleted."""
     if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
@@ -136,7 +142,8 @@ def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -
         known = latest.app_transactions.get(app)
         if known is not None and known.version >= number:
             return  # the existing commit will be the answer
-    if plan.mode == "append" and not plan.depends and plan.transaction is None and latest.metadata == plan.metadata:
+    is_plain = plan.mode == "append" and not plan.depends and plan.if_version is None
+    if is_plain and plan.transaction is None and latest.metadata == plan.metadata:
         return
     access.ours.validate(_outline(access, plan, access.at(plan.read_version), files))
 
@@ -177,6 +184,7 @@ def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequenc
         schema=plan.schema,
         kind=kind,
         scope=scope,
+        expected_version=None if plan.if_version is None else plan.if_version + 1,
         isolation=stricter(table_isolation(snapshot.configuration), plan.isolation),
     )
 
