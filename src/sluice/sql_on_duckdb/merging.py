@@ -15,6 +15,7 @@ from ..coordinator.rules.operation_kinds import Kind
 from ..sql_plain.place import called, source_called
 from ..sql_plain.request import Edit
 from ..statements.cursor import Span
+from ..statements.relations import Relation
 from ..statements.rows import Merge, MergeClause
 from ..storage.dataclass import dataclass
 from ..storage.errors import PredicateError, SchemaMismatch
@@ -74,9 +75,8 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
     if statement.evolves:
         raise asked.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
     counted: list[RowCounts] = []
-    begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
     inside = [each for each in statement.relations if each.end <= statement.source.end]
-    source = query(asked, (statement.source,), inside, [begin], reading)
+    source = _source(asked, statement.source, inside, reading)
     views, tables = as_views(asked, [each for each in statement.relations if each not in inside], reading)
     texts = _Texts.of(asked, statement, views)
 
@@ -98,6 +98,16 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
 
     part.change_elsewhere("MERGE", change, replaces=any(clause.matched != NOT_MATCHED for clause in statement.clauses))
     return counted[0]
+
+
+def _source(asked: Plain, at: Span, relations: Sequence[Relation], reading: Reading) -> pa.Table:
+    """The rows of the source, without the columns of which several have one name: DuckDB takes the first, where Spark refuses to choose."""
+    if asked.text[at.start] == "(":
+        rows = query(asked, (Span(at.start + 1, at.end - 1),), relations, (), reading)
+    else:
+        rows = query(asked, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
+    names = [name.lower() for name in rows.column_names]
+    return rows.select([number for number, name in enumerate(names) if names.count(name) == 1])
 
 
 def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
