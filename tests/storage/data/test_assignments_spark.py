@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.storage.data.assignments import Assignments
+from sluice.storage.data.assignments import Assignments, assignment
 from sluice.storage.errors import PredicateError, SchemaMismatch
 from sluice.storage.expressions.evaluate import run
 from sluice.storage.expressions.parse import parse
@@ -110,7 +110,7 @@ def test_stores_what_spark_stores(target: str, targets: list[str], table: pa.Tab
         assert refused or plan.startswith("== Physical Plan =="), plan
         stores = not refused and (source, target) not in NOT_EVALUATED
         try:
-            Assignments.parse({"c": source}, schema)
+            assignment(StructField("c", column.type), source, schema)
         except SchemaMismatch:
             assert not stores, source
         else:
