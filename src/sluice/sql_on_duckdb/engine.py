@@ -18,6 +18,7 @@ from ..sql_plain.request import Request
 from ..statements.cursor import Name, Span
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..storage.expressions.limits import beyond_limits
 from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_meaning
 
 if TYPE_CHECKING:
@@ -33,8 +34,13 @@ _ALONE: Final = {
     "lock_configuration": "true",
 }
 """Neither files, nor the network, nor variables of this process can be read by a query."""
+_TOO_DEEP: Final = "it is nested too deeply: leave out what changes nothing, or write it in parts"
+_DEEPEST: Final = "Max expression depth limit"
 _LACKS: Final = ("CatalogException", "NotImplementedException", "InternalException")
 _CLASS: Final = re.compile(r"Required keyword: '\w+' missing for <class .*>")
+_SENTINEL: Final = "TokenType.SENTINEL"
+_TOKEN: Final = re.compile(r"Expected (.+) but got <Token .*?text: (.*), line: .*>")
+"""How sqlglot shows a token, and the end of a text."""
 _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a column named "([^"]+)"')
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 
@@ -46,11 +52,17 @@ def needs_spark(asked: Request, at: Span | Name, why: str) -> UnsupportedFeature
 
 def tree_of(text: str) -> exp.Expr | None:
     """The one statement or expression of a text in Spark's SQL; None for none or several. Raises ParseError and TokenError."""
+    why = beyond_limits(text)
+    if why is not None:
+        raise ParseError(why)
     spark = Spark()
     parser = spark.parser()
     # As Spark is now: CAST fails where it cannot cast, TRY_CAST gives null.
     setattr(parser, "STRICT_CAST", True)  # noqa: B010 - sqlglot types it as a constant of the class
-    trees = parser.parse(spark.tokenize(text), text)
+    try:
+        trees = parser.parse(spark.tokenize(text), text)
+    except RecursionError as error:
+        raise ParseError(_TOO_DEEP) from error
     return trees[0] if len(trees) == 1 else None
 
 
@@ -91,6 +103,8 @@ def run(
         raise needs_spark(asked, at, f"queries without it need DuckDB: {install_command('sql')}") from missing
     try:
         text = as_in_spark(tree).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except RecursionError as error:
+        raise asked.refused(at, _TOO_DEEP) from error
     except UnsupportedError as error:
         raise needs_spark(asked, at, f"DuckDB has no counterpart of this ({error})") from error
     connection = duckdb.connect(":memory:", config={name: value for name, value in _ALONE.items() if name != "lock_configuration"})
@@ -120,7 +134,10 @@ def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 def _unreadable(asked: Request, at: Span, error: ParseError | TokenError) -> InvalidRequest:
     """What sqlglot says of a text, with the place."""
     told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-    why = _CLASS.sub("something is missing here", str(told.get("description") or error).splitlines()[0].rstrip("."))
+    if _SENTINEL in str(error):
+        return asked.refused(Span(at.end, at.end), "the query is not complete: something is missing at its end")
+    said = str(told.get("description") or error).splitlines()[0].rstrip(".")
+    why = _TOKEN.sub(r"expected \1 before \2", _CLASS.sub("something is missing here", said))
     return asked.refused(_place(asked, at, str(told.get("highlight") or "")), f"the query cannot be read: {why}")
 
 
@@ -135,6 +152,8 @@ def _refused(asked: Request, at: Span, error: duckdb.Error, columns: Sequence[st
         hint = f"did you mean {' or '.join(near)}?" if near else f"the columns are {', '.join(known.values())}"
         return asked.refused(_place(asked, at, name), f"there is no column {name}; {hint}")
     named = _QUOTED.search(message)
+    if _DEEPEST in message:
+        return asked.refused(at, _TOO_DEEP)
     if DIVISION_BY_ZERO in message:
         return asked.refused(at, "a division by zero; try_divide(a, b) gives null instead")
     if OTHER_CAST in message:

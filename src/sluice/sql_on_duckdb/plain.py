@@ -52,10 +52,13 @@ class Plain(Request):
 
     def milliseconds(self, span: Span) -> int:
         """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the machine's time zone."""
-        at = self._evaluated(span, "TRY_CAST({} AS TIMESTAMP)")
-        if not isinstance(at, datetime):
-            raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
-        return int(at.timestamp() * 1000)
+        try:
+            at = self._evaluated(span, "TRY_CAST({} AS TIMESTAMP)")
+            if isinstance(at, datetime):
+                return int(at.timestamp() * 1000)
+        except (OverflowError, ValueError) as error:
+            raise self.beyond_years(span) from error
+        raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
 
     def _evaluated(self, span: Span, form: str) -> Any:
         edits, values = self.placed((span,))

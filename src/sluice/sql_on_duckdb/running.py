@@ -44,6 +44,9 @@ _ON_ROWS: Final[Mapping[type, Callable[[Plain, Any, Place], Answer]]] = {
 _WITH_EXPRESSIONS: Final = (Insert, Update, Delete, Merge, Atomic, ExplainConflict, Create)
 _BEFORE_LIST: Final = words_in("( [ , SELECT")
 _AFTER_LIST: Final = (*((word,) for word in words_in(") ] ; FROM WHERE HAVING UNION INTERSECT EXCEPT")), ("GROUP", "BY"), ("ORDER", "BY"))
+_UNFINISHED: Final = words_in(
+    "SELECT FROM WHERE JOIN ON AND OR NOT BY HAVING LIMIT OF VALUES WHEN THEN ELSE CASE IN LIKE BETWEEN = < > + - /"
+)
 _QUERIES: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 _OF_TRANSACTIONS: Final = frozenset(
     {("BEGIN",), ("BEGIN", ";"), *(("BEGIN", word) for word in ("TRANSACTION", "TRAN", "WORK")), ("START", "TRANSACTION")}
@@ -73,9 +76,16 @@ def run(
 
 
 def _require_something_at_commas(asked: Plain, statement: Statement) -> None:
-    """Raise InvalidRequest for a comma that nothing follows, or nothing precedes: sqlglot passes over it, Spark does not."""
+    """Raise InvalidRequest for a comma that nothing follows, or nothing precedes: sqlglot passes over it, Spark does not.
+
+    Also for a last word that something has to follow, of which sqlglot and DuckDB say other things.
+    """
     is_query = isinstance(statement, Other) and statement.words[:1] and statement.words[0] in _QUERIES
     tokens = (tokens_of(asked.text) or ()) if is_query or isinstance(statement, _WITH_EXPRESSIONS) else ()
+    *before, last = [None, *(token for token in tokens if token.upper != ";")]
+    is_name = any(each is not None and each.upper in (".", "AS") for each in before[-1:])
+    if last is not None and last.upper in _UNFINISHED and (not is_name or last.upper == "OF"):
+        raise asked.refused(Span(last.start, last.end), f"the statement is not complete: something is missing after {last.upper}")
     for number, token in enumerate(tokens):
         after = Cursor(asked.text, tokens, number + 1)
         is_last = after.is_done() or any(after.sees(*words) for words in _AFTER_LIST)

@@ -21,6 +21,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.schema.datatypes import StructType
 
+_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
@@ -95,6 +96,8 @@ class Asked(Request):
         [[at]] = self.spark_sql(f"SELECT unix_millis(TRY_CAST(({self.expression(span)}) AS TIMESTAMP_LTZ))").collect()
         if at is None:
             raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+        if not _YEAR_1_MS <= at < _YEAR_10000_MS:
+            raise self.beyond_years(span)
         return int(at)
 
     def _left(self, edits: Sequence[Edit]) -> Any:

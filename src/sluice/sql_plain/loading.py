@@ -112,18 +112,27 @@ def _files(asked: Request, statement: CopyInto) -> _Files:
     if statement.format not in _FORMATS:
         raise asked.refused(statement.path_at, f"FILEFORMAT is {statement.format}; COPY INTO reads {', '.join(_FORMATS)}")
     options = _options(asked, statement, statement.format_options, _CSV_OPTIONS if statement.format == "CSV" else frozenset())
-    store, keys = _listed(statement.path, asked.options)
     if statement.files is not None:
-        lacking = [each for each in statement.files if each not in keys]
-        if lacking:
-            raise asked.refused(statement.path_at, f"{lacking[0]} is not there; FILES names files below {statement.path}")
-        keys = [each for each in keys if each in statement.files]
-    elif statement.pattern is not None:
+        store, keys = _named(asked, statement, statement.files)
+    else:
+        store, keys = _listed(statement.path, asked.options)
+    if statement.pattern is not None:
         keys = [each for each in keys if fnmatch.fnmatchcase(each, statement.pattern)]
     if not keys:
         raise asked.refused(statement.path_at, f"there is no such file at {statement.path}; names that begin with _ or . do not count")
     select = None if statement.columns is None else partial(asked.selected, statement.columns)
     return _Files(store, tuple(keys), statement.format, options, select)
+
+
+def _named(asked: Request, statement: CopyInto, files: Sequence[str]) -> tuple[ObjectStore, list[str]]:
+    """The store at the path and these files in it: nothing else is looked at. Raises InvalidRequest for one that is not there."""
+    store = open_store(normalise(statement.path), asked.options)
+    for each in files:
+        try:
+            store.head(each)
+        except ObjectNotFound as error:
+            raise asked.refused(statement.path_at, f"{each} is not there; FILES names files below {statement.path}") from error
+    return store, sorted(files)
 
 
 def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[str]]:

@@ -68,6 +68,10 @@ class Request(ABC):
     def milliseconds(self, span: Span) -> int:
         """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the session's time zone."""
 
+    def beyond_years(self, span: Span) -> InvalidRequest:
+        """The refusal of a time that no version can have."""
+        return self.refused(span, "this time is not within the years 1 to 9999; write one like '2026-01-31 13:00:00'")
+
     def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
         """The text of a part with edits, in which parameters are literals."""
         return self.edited((span,), [*edits, *self.bound(span)])[span.start :].strip()

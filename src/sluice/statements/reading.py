@@ -179,13 +179,22 @@ def _names_parameter(tokens: Sequence[Token], number: int) -> bool:
     return touches and not (before is not None and before.end == mark.start and (before.names or before.upper in (")", "]")))
 
 
+_BEFORE: Final = 80
+_SHOWN: Final = 200
+"""Characters of a line that a message shows, and how many of them before the place."""
+
+
 def pointed(text: str, at: Span, message: str) -> str:
-    """A message with line and column, the line itself and a caret below the place."""
+    """A message with line and column, the line itself, or the part of a long one around the place, and a caret below the place."""
     begin = text.rfind("\n", 0, at.start) + 1
     end = text.find("\n", begin)
     line = text[begin:] if end < 0 else text[begin:end]
     number = text.count("\n", 0, begin) + 1
     column = at.start - begin
-    width = max(1, min(at.end, begin + len(line)) - at.start)
-    margin = "".join("\t" if character == "\t" else " " for character in line[:column])
-    return f"line {number}, column {column + 1}: {message}\n  {line}\n  {margin}{'^' * width}"
+    cut = max(0, column - _BEFORE) if len(line) > _SHOWN else 0
+    shown = line[cut : cut + _SHOWN]
+    before = "..." if cut else ""
+    width = max(1, min(at.end - begin, cut + len(shown)) - column)
+    margin = "".join("\t" if character == "\t" else " " for character in before + line[cut:column])
+    after = "..." if cut + len(shown) < len(line) else ""
+    return f"line {number}, column {column + 1}: {message}\n  {before}{shown}{after}\n  {margin}{'^' * width}"

@@ -6,6 +6,7 @@ text is cut, as sqlglot's commands do, and a name may be spelled like any keywor
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from sqlglot import TokenType
@@ -55,6 +56,7 @@ class _Dialect(Spark):
     Tokenizer = _Tokenizer
 
 
+@lru_cache(maxsize=16)
 def tokens_of(text: str) -> tuple[Token, ...] | None:
     """The tokens of a text without its comments; None if a string, a quoted name or a comment in it does not end."""
     try:

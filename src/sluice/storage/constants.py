@@ -30,6 +30,9 @@ LONG_MAX: Final = 2**63 - 1
 VERSION_MAX: Final = LONG_MAX
 assert len(str(VERSION_MAX)) <= VERSION_DIGITS
 
+# Types inside of types: beyond it Arrow hands no schema over, or reads no file of what it wrote.
+NESTING_MAX: Final = 40
+
 # "In-Commit Timestamps"
 ICT_ENABLED_KEY: Final = "delta.enableInCommitTimestamps"
 ICT_ENABLEMENT_VERSION_KEY: Final = "delta.inCommitTimestampEnablementVersion"

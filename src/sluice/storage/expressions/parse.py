@@ -16,6 +16,7 @@ from ..caches import cached_by_size
 from ..errors import PredicateError
 from . import build, types
 from .calls import bits, call, clock, ilike
+from .limits import OPERATORS_MAX, beyond_limits
 from .nodes import Node
 
 __all__ = ["parse", "parse_widely", "trees"]
@@ -41,13 +42,16 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
 
     Errors call the text `noun`. `now` is the value of `current_timestamp()` and the like; without it they are refused.
     """
+    why = beyond_limits(text)
+    if why is not None:
+        raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {why}", **{noun: _shown(text)})
     found = trees(text, noun)
     try:
         return _Translator(schema, now).node(_only(found))
     except RecursionError:
         raise _too_deep(text, noun) from None
     except PredicateError as error:
-        raise PredicateError(f"the {noun} {text!r} cannot be used: {error.message}", **{noun: text}, **error.details) from None
+        raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {error.message}", **{noun: text}, **error.details) from None
 
 
 def parse_widely(text: str, schema: pa.Schema) -> Node:
@@ -74,7 +78,7 @@ def trees(text: str, noun: str) -> tuple[Any, ...]:
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
         what = _OPERAND.sub("an operand is missing", where.get("description", str(error)))
         raise PredicateError(
-            f"the {noun} {text!r} does not parse: {what} at line {line}, column {column} (near {near!r});"
+            f"the {noun} {_shown(text)!r} does not parse: {what} at line {line}, column {column} (near {near!r});"
             f" write it as {'in a WHERE clause of' if noun == 'predicate' else 'an expression of'} Spark SQL",
             **{noun: text},
             line=line,
@@ -83,11 +87,15 @@ def trees(text: str, noun: str) -> tuple[Any, ...]:
 
 
 def _too_deep(text: str, noun: str) -> PredicateError:
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     return PredicateError(
-        f"the {noun} {shown!r} is nested too deeply to be evaluated: leave parentheses out that change nothing, or write it in parts",
-        **{noun: shown},
+        f"the {noun} {_shown(text)!r} is nested too deeply to be evaluated, as with more than {OPERATORS_MAX} operators in a row: "
+        "leave out what changes nothing, or write it in parts",
+        **{noun: _shown(text)},
     )
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _only(found: Sequence[Any]) -> Any:
@@ -136,8 +144,18 @@ class _Translator:
     def __init__(self, schema: pa.Schema, now: datetime | None = None) -> None:
         self.schema = schema
         self.now = now
+        self._depth = 0
 
     def node(self, tree: Any) -> Node:
+        """The node of a tree. Raises RecursionError beyond OPERATORS_MAX, whatever the depth of the caller."""
+        if self._depth >= OPERATORS_MAX:
+            raise RecursionError
+        self._depth += 1
+        found = self._node(tree)
+        self._depth -= 1
+        return found
+
+    def _node(self, tree: Any) -> Node:
         kind = type(tree)
         if kind in _COMPARISONS:
             return build.compare(_COMPARISONS[kind], self.node(tree.this), self.node(tree.expression))

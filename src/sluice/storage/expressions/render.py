@@ -68,7 +68,7 @@ def to_sql(node: Node) -> str:
         ):
             return f"-{_inner(right)}"
         case Arithmetic():
-            return f"{_inner(node.left)} {node.op.upper()} {_inner(node.right)}"
+            return f"{_left(node)} {node.op.upper()} {_inner(node.right)}"
         case Call(name="try_cast", args=(term,)):
             return f"TRY_CAST({to_sql(term)} AS {types.name(node.type)})"
         case Call(name="&" | "|" | "^", args=(left, right)):
@@ -81,6 +81,13 @@ def to_sql(node: Node) -> str:
             branches = " ".join(f"WHEN {to_sql(condition)} THEN {to_sql(value)}" for condition, value in node.branches)
             return f"CASE {branches} ELSE {to_sql(node.otherwise)} END"
     raise TypeError(f"not a node: {node!r}")
+
+
+def _left(node: Arithmetic) -> str:
+    """The left operand: a + b + c is a chain, and no deeper for a parser than a + b."""
+    left = node.left
+    is_chain = isinstance(left, Arithmetic) and left.op == node.op and not isinstance(left.left, Literal)
+    return to_sql(left) if is_chain else _inner(left)
 
 
 def name_sql(path: tuple[str, ...]) -> str:

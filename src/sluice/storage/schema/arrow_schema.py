@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from ..errors import SchemaMismatch, UnsupportedFeature
-from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, too_nested
 
 _TO_ARROW: Final = {
     "string": pa.string(),
@@ -134,7 +134,10 @@ def from_arrow(schema: pa.Schema) -> StructType:
 
     Raises SchemaMismatch for a type that Delta lacks.
     """
-    return StructType(_delta_field(each, each.name) for each in schema)
+    try:
+        return StructType(_delta_field(each, each.name) for each in schema)
+    except RecursionError:
+        raise too_nested() from None
 
 
 def _delta_field(each: pa.Field, path: str) -> StructField:

@@ -8,8 +8,9 @@ from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from ..constants import NESTING_MAX
 from ..dataclass import dataclass
-from ..errors import Corrupt, InvalidRequest, NotATable
+from ..errors import Corrupt, InvalidRequest, NotATable, SchemaMismatch
 from ..jsontext import dumps, loads
 
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -168,6 +169,37 @@ def types_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, DataTyp
         yield from types_inside(part, f"{path}.{name}" if path else name)
 
 
+def nesting_of(dtype: DataType) -> int:
+    """How many levels of arrays, maps and structs are in one another."""
+    deepest, left = 0, [(dtype, 0)]
+    while left:
+        each, level = left.pop()
+        deepest = max(deepest, level)
+        match each:
+            case ArrayType(element, _):
+                left.append((element, level + 1))
+            case MapType(key, value, _):
+                left += [(key, level + 1), (value, level + 1)]
+            case StructType(fields):
+                left += [(field.type, level + 1) for field in fields]
+    return deepest
+
+
+def require_nesting(dtype: DataType) -> None:
+    """Raise SchemaMismatch for types nested more deeply than NESTING_MAX."""
+    deepest = nesting_of(dtype)
+    if deepest > NESTING_MAX:
+        raise too_nested(deepest)
+
+
+def too_nested(deepest: int | None = None) -> SchemaMismatch:
+    """The refusal of such types."""
+    said = "far more" if deepest is None else f"{deepest} levels of them in one another, more"
+    return SchemaMismatch(
+        f"arrays, maps and structs are nested too deeply, {said} than the {NESTING_MAX} that files can hold: flatten them"
+    )
+
+
 def fields_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, StructField]]:
     """The fields of a type and of all types inside it, each with its path."""
     for where, each in types_inside(dtype, path):
@@ -187,6 +219,8 @@ def parse_schema(schema_string: str) -> StructType:
         parsed = _parse(loads(schema_string.encode()))
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise _no_schema(schema_string, repr(cause)) from cause
+    except RecursionError as cause:
+        raise _no_schema(schema_string, "its types are nested too deeply to be read") from cause
     if not isinstance(parsed, StructType):
         raise _no_schema(schema_string, f"its top is {parsed}, not a struct")
     return parsed

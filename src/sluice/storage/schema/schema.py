@@ -20,6 +20,7 @@ from .datatypes import (
     StructType,
     as_nullable,
     parse_schema,
+    require_nesting,
     schema_to_json,
     types_inside,
 )
@@ -54,6 +55,8 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
     """Raise SchemaMismatch or InvalidRequest, with the reason, unless a table can have this schema and partitioning."""
     if not schema.fields:
         raise SchemaMismatch("the schema has no column; give at least one")
+    for each in schema.fields:
+        require_nesting(each.type)
     _check_names(schema)
     to_arrow(schema)
     _refuse_void(schema, "")
@@ -164,6 +167,8 @@ def merge(table: StructType, data: StructType) -> StructType:
     in it is refused with SchemaMismatch.
     """
     merged = _merge_struct(table, data, "")
+    for each in merged.fields if merged is not table else ():
+        require_nesting(each.type)
     added = StructType(merged.fields[len(table.fields) :])
     _check_names(added)
     _refuse_change_columns(added)

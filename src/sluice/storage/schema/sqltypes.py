@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Final
 
+from ..constants import NESTING_MAX
 from ..errors import SchemaMismatch
 from .computed import default_of, generated_of
-from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, too_nested
 
 LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
@@ -47,6 +49,9 @@ _SPELLED: Final = {"long": "bigint", "integer": "int", "short": "smallint", "byt
 
 def parse_sql_type(text: str) -> DataType:
     """The type named by a text of Spark SQL, ignoring case. Raises SchemaMismatch if it is not a type."""
+    deepest = max(accumulate((char == "<") - (char == ">") for char in text), default=0)
+    if deepest > NESTING_MAX + 1:
+        raise too_nested(deepest)
     return _parse(text, text)
 
 

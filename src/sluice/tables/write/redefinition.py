@@ -11,9 +11,10 @@ from ...storage.actions import DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_domain
 from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
+from ...storage.constants import NESTING_MAX
 from ...storage.data.constraints import Constraints
 from ...storage.data.filling import check_definitions
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.computed import defined
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
@@ -25,7 +26,10 @@ from .data_writing import Redefinition
 def struct_of(schema: pa.Schema | StructType) -> StructType:
     """The schema that a caller gave, as Delta's type. Raises InvalidRequest, UnsupportedFeature for a type that Delta lacks."""
     if hasattr(schema, "__arrow_c_schema__"):
-        schema = defined(pa.schema(schema))
+        try:
+            schema = defined(pa.schema(schema))
+        except pa.ArrowInvalid as error:  # of types nested too deeply
+            raise SchemaMismatch(f"Arrow cannot hand this schema over: {error}; a type has at most {NESTING_MAX} levels") from error
     if not isinstance(schema, StructType):
         raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
     return schema
