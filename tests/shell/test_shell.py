@@ -132,12 +132,12 @@ def test_values_are_written_for_programs() -> None:
         }
     )
     first, second = as_json(rows)
-    nested = {"a": [1], "m": {"1": 2.5}}
-    assert json.loads(first) == {"s": nested, "b": "00FF", "d": "12345678901234567890.1", "t": "1970-01-01T00:00:00+00:00"}
+    nested = {"a": [1], "m": {"1": "2.5"}}
+    assert json.loads(first) == {"s": nested, "b": "00FF", "d": "12345678901234567890.1", "t": "1970-01-01T00:00:00Z"}
     assert set(json.loads(second).values()) == {None}
     lines = list(as_csv(rows))
     assert lines[0] == "s,b,d,t"
-    assert lines[1] == '"{""a"":[1],""m"":{""1"":2.5}}",00FF,12345678901234567890.1,1970-01-01 00:00:00+00:00'
+    assert lines[1] == '"{""a"":[1],""m"":{""1"":""2.5""}}",00FF,12345678901234567890.1,1970-01-01T00:00:00Z'
     assert list(as_csv(pa.table({}))) == []
     assert io.StringIO("\n".join(lines)).read().count("\n") == 2
 

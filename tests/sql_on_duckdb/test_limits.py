@@ -124,7 +124,12 @@ def test_copy_into_with_files_looks_at_those_only(warehouse: Warehouse, tmp_path
         (folder / name).write_text('{"id": 1}\n')
     asked: list[str] = []
     get, listed = LocalStore.get, LocalStore.list_from
-    monkeypatch.setattr(LocalStore, "get", lambda self, key: asked.append(key) or get(self, key))
+
+    def get_one(self: LocalStore, key: str) -> bytes:
+        asked.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(LocalStore, "get", get_one)
 
     def list_from(self: LocalStore, *arguments: object, **options: object) -> object:
         assert "/in" not in str(self.location), "the folder is listed"

@@ -105,12 +105,13 @@ class Engines:
     def _on_spark(self, text: str) -> pa.Table:
         if importlib.util.find_spec("pyspark") is None:
             raise InvalidRequest(f"Spark is not installed: {install_command('spark')}")
+        from ..sql_on_spark.arrow_rows import as_arrow
         from ..sql_on_spark.running import sql
 
         if self._session is None:
             self._session = self._started()
         frame = sql(self._session, text, self._args, coordinator=self._coordinator, storage_options=self._storage_options)
-        return frame.toArrow() if frame.columns else pa.table({})
+        return as_arrow(frame) if frame.columns else pa.table({})
 
     def _started(self) -> Any:
         from pyspark import SparkConf, SparkContext

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -14,6 +12,9 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
+
+from ..storage.errors import InvalidRequest
+from .values import text_of, values_of
 
 _LEFT: Final = "…"
 _FEW_COLUMNS: Final = 4
@@ -43,7 +44,7 @@ def draw(console: Console, rows: pa.Table, most: int) -> None:
 
 
 def _cell(value: Any) -> Text:
-    return Text("null", style="dim") if value is None else Text(_shown(value))
+    return Text("null", style="dim") if value is None else Text(text_of(value))
 
 
 def _grid(schema: pa.Schema, rows: Sequence[Sequence[Text]]) -> Grid:
@@ -67,9 +68,32 @@ def _listed(names: Sequence[str], number: int, row: Sequence[Text]) -> Grid:
 
 
 def as_json(rows: pa.Table) -> Iterator[str]:
-    """One line of JSON for each row: an object of its columns."""
+    """One line of JSON for each row: an object of its columns. Raises InvalidRequest if two columns, or fields of one, have one name."""
+    _require_names_once(rows.schema, "columns")
     for row in _rows(rows):
-        yield orjson.dumps(dict(zip(rows.column_names, row, strict=True)), default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+        yield orjson.dumps(dict(zip(rows.column_names, row, strict=True))).decode()
+
+
+def _require_names_once(fields: pa.Schema | pa.DataType, what: str) -> None:
+    names = [each.name for each in fields]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidRequest(
+            f"{names.count(twice)} {what} are called {twice!r}, and an object of JSON has one value of a name: "
+            f"give each another one ({twice} AS other), or print a table or CSV",
+            column=twice,
+        )
+    for each in fields:
+        for inner in _structs_in(each.type):
+            _require_names_once(inner, f"fields of column {each.name!r}")
+
+
+def _structs_in(kind: pa.DataType) -> Iterator[pa.DataType]:
+    if pa.types.is_struct(kind):
+        yield kind
+    elif pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        for number in range(kind.num_fields):
+            yield from _structs_in(kind.field(number).type)
 
 
 def as_csv(rows: pa.Table) -> Iterator[str]:
@@ -78,7 +102,7 @@ def as_csv(rows: pa.Table) -> Iterator[str]:
         return
     yield _csv_line(rows.column_names)
     for row in _rows(rows):
-        yield _csv_line(["" if value is None else _shown(value) for value in row])
+        yield _csv_line([text_of(value, "") for value in row])
 
 
 def _csv_line(values: list[str]) -> str:
@@ -88,51 +112,6 @@ def _csv_line(values: list[str]) -> str:
 
 
 def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The rows as Python's values; maps as dictionaries."""
+    """The rows' values as JSON has them."""
     for batch in rows.to_batches():
-        columns = [[_python(value, field.type) for value in batch.column(at).to_pylist()] for at, field in enumerate(batch.schema)]
-        yield from zip(*columns, strict=True)
-
-
-def _python(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return {_key(key): _python(item, kind.item_type) for key, item in value}
-    if pa.types.is_struct(kind):
-        return {field.name: _python(value[field.name], field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_python(each, kind.value_type) for each in value]
-    return value
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else _shown(key)
-
-
-def _shown(value: Any) -> str:
-    """A value as people read it."""
-    match value:
-        case str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex().upper()
-        case dict() | list():
-            return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
-        case datetime():
-            return value.isoformat(" ")
-        case date() | time():
-            return value.isoformat()
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no form for."""
-    match value:
-        case Decimal():
-            return float(value) if value == Decimal(repr(float(value))) else str(value)
-        case bytes() | timedelta():
-            return _shown(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+        yield from zip(*(values_of(column) for column in batch.columns), strict=True)

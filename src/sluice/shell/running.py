@@ -90,6 +90,7 @@ class Shell:
             try:
                 with self._waiting():
                     result = self._engines.run(above + span.of(text))
+                self._print(result)
             except KeyboardInterrupt:
                 self._tell("interrupted")
                 return _FAILED
@@ -97,7 +98,6 @@ class Shell:
                 if not _is_told(error):
                     raise
                 return self._fail(error)
-            self._print(result)
         return 0
 
     def _tell(self, message: str) -> None:

@@ -161,7 +161,7 @@ def _refused(asked: Request, at: Span, error: duckdb.Error, columns: Sequence[st
             asked, at, "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
         )
     place = _place(asked, at, named[1] if named else "")
-    if type(error).__name__ in _LACKS:
+    if type(error).__name__ in _LACKS or "is not supported" in message:
         return needs_spark(asked, place, f"DuckDB says: {message}")
     return asked.refused(place, f"DuckDB says: {message}")
 

@@ -12,6 +12,7 @@ from ..statements.cursor import Name, Span
 from ..statements.reading import parameters_in, pointed
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..storage.expressions.limits import beyond_limits
 from ..storage.schema.datatypes import StructType
 
 
@@ -73,8 +74,12 @@ class Request(ABC):
         return self.refused(span, "this time is not within the years 1 to 9999; write one like '2026-01-31 13:00:00'")
 
     def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
-        """The text of a part with edits, in which parameters are literals."""
-        return self.edited((span,), [*edits, *self.bound(span)])[span.start :].strip()
+        """The text of a part with edits, in which parameters are literals. Raises InvalidRequest for one that is too large to be read."""
+        text = self.edited((span,), [*edits, *self.bound(span)])[span.start :].strip()
+        why = beyond_limits(text)
+        if why is not None:
+            raise self.refused(span, f"this expression cannot be read: {why}")
+        return text
 
     def value(self, span: Span, kind: str) -> Any:
         """What an expression without columns gives as a type of Spark's. Raises InvalidRequest if it is null."""
