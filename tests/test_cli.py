@@ -12,12 +12,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 from sluice import Commit, Table, __version__
 from sluice.cli import main
+from sluice.commands.parts import print_grid
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.storage.stores.location import open_store
 from tests.tables.conftest import Place
@@ -326,3 +328,33 @@ def test_sizes_and_times_without_sense_are_refused(table: Table, coordinator: st
         result = sluice(command, table.location, "--coordinator", coordinator, *options)
         assert result.exit_code == 2, words
         assert len(result.stderr) < 600
+
+
+def test_the_help_imports_no_command() -> None:
+    """Modules are counted, since time depends on the machine: 640 were loaded before, pyarrow, rich and kazoo among them."""
+    code = "import sys, sluice.cli; sluice.cli.main(['--help'], standalone_mode=False); print(len(sys.modules), 'pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *shown, last = done.stdout.splitlines()
+    modules, has_arrow = last.split()
+    assert has_arrow == "False"
+    assert int(modules) < 250
+    groups = ["Tables:", "Names:", "Care:", "Coordination:", "Programs:"]
+    assert [line for line in shown if line in groups] == groups
+
+
+def test_each_command_is_where_the_help_says() -> None:
+    for name in main.list_commands(click.Context(main)):
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        assert command.name == name
+        assert command.help
+
+
+def test_ids_are_folded_and_empty_lists_say_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.commands.parts.PIPE_WIDTH", 40)
+    print_grid({"id": "id", "more": "more"}, [{"id": "0123456789" * 5, "more": "abcdefghij" * 3}])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert sum(each.isdigit() for each in shown) == 50
+    print_grid({"id": "id"}, [])
+    assert capsys.readouterr().out == "none\n"

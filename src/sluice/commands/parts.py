@@ -16,7 +16,7 @@ from ..coordinator.facade.administration import check_address
 from ..coordinator.facade.values import Deadline, SystemClock, bounding
 from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest
+from ..storage.errors import InvalidRequest, SluiceError
 from ..tables.table import Table
 
 PIPE_WIDTH: Final = 160
@@ -130,6 +130,11 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
     return all_of(click.argument("location"), coordinator_option, storage_option, json_option)(located)
 
 
+def one_line(error: SluiceError) -> str:
+    """An error as the command line shows it."""
+    return f"sluice: {type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def print_json(content: object) -> None:
     """Print a value as indented JSON."""
     click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
@@ -151,10 +156,15 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None 
 
 
 def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print the rows' values of the given keys under the given headings."""
-    grid = Grid(*columns.values(), box=None, pad_edge=False)
+    """Print the rows' values of the given keys under the given headings, or "none"."""
+    grid = Grid(box=None, pad_edge=False)
+    for heading in columns.values():
+        grid.add_column(heading, overflow="fold")  # an id that is cut names nothing
     for row in rows:
         grid.add_row(*("" if row[key] is None else str(row[key]) for key in columns))
+    if not grid.row_count:
+        click.echo("none")
+        return
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = PIPE_WIDTH

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
 
+from ..coordinator.errors import NamespaceNotFound
 from ..installation import install_command
 from ..sql_on_duckdb.engine import NEEDS_SPARK
+from ..sql_on_duckdb.plain import Plain
 from ..sql_on_duckdb.running import run
 from ..sql_plain.concurrency.locking import Locks
+from ..sql_plain.place import catalog_of, known_place, opened
 from ..statements.reading import Other, read
+from ..statements.rows import Insert
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
 from .held_back import held_back
+from .namespaces import in_namespace
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
 SPARK: Final = "spark"
 ENGINES: Final = (AUTO, LOCAL, SPARK)
+_LATEST: Final = 10
+"""Transactions among which a statement looks for its own."""
 _LOCAL_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
@@ -52,7 +62,9 @@ class Engines:
         args: Mapping[str, Any] | None = None,
         master: str = "local[*]",
         spark_log: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._tell = tell
         self._choice = choice
         self._coordinator = coordinator
         self._storage_options = storage_options
@@ -61,11 +73,13 @@ class Engines:
         self._spark_log = spark_log
         self._session: Any = None
         self._locks = Locks()
+        self._namespace: str | None = None
 
     def run(self, text: str) -> Result:
         """Carry out one statement. Raises sluice's errors, and Spark's for statements that Spark carries out."""
         began = time.monotonic()
-        why = ""
+        why = "--engine spark"
+        text = self._in_namespace(text)
         if self._choice != SPARK:
             try:
                 return Result(self._here(text), "DuckDB" if _is_query(text) else "sluice", "", time.monotonic() - began)
@@ -77,8 +91,35 @@ class Engines:
                 if self._session is None:  # a name may be Spark's own, such as a view of this session
                     raise
                 why = "no table of the coordinator has this name"
+        if self._session is None and importlib.util.find_spec("pyspark") is not None:
+            self._tell(f"-- starting Spark: this statement needs it ({why})")
         rows = self._on_spark(text)
-        return Result(rows, f"Spark {self._session.version}", why, time.monotonic() - began)
+        return Result(rows, f"Spark {self._session.version}", why if self._choice != SPARK else "", time.monotonic() - began)
+
+    def use(self, namespace: str) -> None:
+        """Take the names of tables without a namespace for those of this one. Raises NamespaceNotFound."""
+        known = {each.name.lower(): each.name for each in catalog_of(Plain("", None, self._coordinator)).namespaces()}
+        if namespace.lower() not in known:
+            near = get_close_matches(namespace.lower(), known, 3, 0.6)
+            hint = f"did you mean {' or '.join(known[each] for each in near)}?" if near else "SHOW NAMESPACES lists them"
+            raise NamespaceNotFound(f"there is no namespace {namespace}; {hint}", name=namespace)
+        self._namespace = known[namespace.lower()]
+
+    def _in_namespace(self, text: str) -> str:
+        if self._namespace is None:
+            return text
+        catalog = catalog_of(Plain("", None, self._coordinator, self._storage_options))
+        return in_namespace(text, self._namespace, catalog.exists)
+
+    def written(self, text: str) -> str:
+        """What an INSERT wrote: rows and version, as the history says; "" for another statement."""
+        statement, asked = read(self._in_namespace(text)), Plain(text, None, self._coordinator, self._storage_options)
+        place = known_place(asked, statement.target) if isinstance(statement, Insert) else None
+        if place is None:
+            return ""
+        mine = (socket.gethostname(), os.getpid())
+        entry = next((each for each in opened(place).history(_LATEST) if (each.host, each.pid) == mine), None)
+        return "" if entry is None else f"{entry.metrics.get('numOutputRows', 0)} rows written, version {entry.version}, "
 
     def close(self) -> None:
         """Release all locks, and end the Spark session, if one was started."""

@@ -21,19 +21,22 @@ _FEW_COLUMNS: Final = 4
 _ANY_WIDTH: Final = 1_000_000
 
 
-def draw(console: Console, rows: pa.Table, most: int) -> None:
+def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False) -> None:
     """Draw the first `most` rows; says how many there are more. Nothing for rows without columns.
 
-    Rows are lines of one table if it has few columns, or is not wider than the console. Otherwise each row is a list of its columns.
+    Rows are lines of one table if it has few columns, or is not wider than the console. Otherwise, and if `expanded`, each row is a
+    list of its columns.
     """
     if rows.num_columns == 0:
         return
     shown = [[_cell(value) for value in row] for row in _rows(rows.slice(0, most))]
     grid = _grid(rows.schema, shown)
-    if (
-        not shown
-        or rows.num_columns <= _FEW_COLUMNS
-        or console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width
+    if not shown or (
+        not expanded
+        and (
+            rows.num_columns <= _FEW_COLUMNS
+            or console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width
+        )
     ):
         console.print(grid)
     else:

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from ..statements.script import is_complete
 from .completing import Completing
+from .orders import QUIT, order_in
 
 _PROMPT: Final = "sluice> "
 _MORE: Final = "     -> "
-_WORDS_THAT_END: Final = frozenset({"quit", "exit", "\\q", "quit;", "exit;"})
 
 
 def typed(completing: Completing) -> Iterator[str]:
-    """Texts of one or more whole statements, until the end of the input, `quit` or `exit`."""
+    """Texts of one or more whole statements, and orders other than to quit, which ends them, as the end of the input does."""
     ask = _with_toolkit(completing) if importlib.util.find_spec("prompt_toolkit") is not None else _plainly
     while True:
         try:
@@ -26,7 +26,7 @@ def typed(completing: Completing) -> Iterator[str]:
             continue
         except EOFError:
             return
-        if text.strip().lower() in _WORDS_THAT_END:
+        if order_in(text) == QUIT:
             return
         if text.strip():
             yield text
@@ -40,7 +40,7 @@ def _plainly() -> str:
 
 
 def _ends(text: str) -> bool:
-    return is_complete(text) or text.strip().lower() in _WORDS_THAT_END
+    return is_complete(text) or order_in(text) is not None
 
 
 def _history() -> Path | None:
@@ -53,6 +53,15 @@ def _history() -> Path | None:
             return path
     except OSError:
         return None
+
+
+def _lexer() -> Any:
+    """Colours for SQL, if pygments is installed."""
+    if importlib.util.find_spec("pygments") is None:
+        return None
+    from prompt_toolkit.lexers import PygmentsLexer
+
+    return PygmentsLexer.from_filename("typed.sql")
 
 
 def _with_toolkit(completing: Completing) -> Callable[[], str]:
@@ -82,6 +91,7 @@ def _with_toolkit(completing: Completing) -> Callable[[], str]:
         history=InMemoryHistory() if path is None else FileHistory(str(path)),
         completer=_Completer(),
         complete_while_typing=False,
+        lexer=_lexer(),
         key_bindings=keys,
         multiline=True,
         prompt_continuation=_MORE,

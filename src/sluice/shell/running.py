@@ -13,9 +13,11 @@ from rich.console import Console
 
 from ..sql_on_duckdb.plain import Plain
 from ..statements.script import statements_in
+from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, SluiceError
 from .completing import Completing
 from .engines import Engines, Result
+from .orders import EXPANDED, HELP, HELP_TEXT, TIMING, order_in
 from .printing import as_csv, as_json, draw
 from .prompting import typed
 
@@ -48,11 +50,19 @@ class Shell:
         self._max_rows = max_rows
         self._reached = (coordinator, storage_options)
         self._engines = Engines(
-            engine, coordinator=coordinator, storage_options=storage_options, args=args or {}, master=master, spark_log=spark_log
+            engine,
+            coordinator=coordinator,
+            storage_options=storage_options,
+            args=args or {},
+            master=master,
+            spark_log=spark_log,
+            tell=self._tell,
         )
         self._out = sys.stdout if out is None else out
         self._console = _console(self._out)
         self._told = _console(sys.stderr)
+        self._expanded = False
+        self._timed = True
 
     def run(self) -> int:
         """Carry everything out; returns the exit status."""
@@ -76,11 +86,37 @@ class Shell:
                 raise InvalidRequest(f"{path} cannot be read: {error}; name a file of SQL in UTF-8") from error
 
     def _typed(self) -> None:
-        self._tell("sluice sql: statements end with ; and quit ends the shell")
+        self._tell("sluice sql: statements end with ; help shows what else there is, quit ends the shell")
         completing = Completing(lambda text: Plain(text, None, *self._reached))
         for text in typed(completing):
-            self._script(text)
+            self._obey(text) or self._script(text)
             completing.forget()
+
+    def _obey(self, text: str) -> bool:
+        """Carry out an order to the shell; whether the text is one."""
+        order = order_in(text)
+        if order == HELP:
+            self._tell(HELP_TEXT)
+        elif order == TIMING:
+            self._timed = not self._timed
+            self._tell(f"timing is {'on' if self._timed else 'off'}")
+        elif order == EXPANDED:
+            self._expanded = not self._expanded
+            self._tell(f"rows are {'lists of their columns' if self._expanded else 'lines of a table, where it fits'}")
+        return order is not None
+
+    def _used(self, text: str) -> bool:
+        """Carry out USE; whether the text is that."""
+        tokens = [each for each in tokens_of(text) or () if each.upper != ";"]
+        if not tokens or tokens[0].upper != "USE":
+            return False
+        *_, name = tokens
+        words = [each.upper for each in tokens[1:-1]]
+        if words not in ([], ["NAMESPACE"], ["SCHEMA"], ["DATABASE"]) or not name.names or len(tokens) == 1:
+            raise InvalidRequest("USE takes the name of a namespace: USE sales")
+        self._engines.use(name.value)
+        self._tell(f"-- names without a namespace are those of {name.value}")
+        return True
 
     def _script(self, text: str) -> int:
         """Carry out the statements of a text, up to the first error; returns the exit status."""
@@ -88,9 +124,12 @@ class Shell:
             begin = text.rfind("\n", 0, span.start) + 1
             above = "\n" * text.count("\n", 0, begin) + " " * (span.start - begin)  # errors name lines and columns of the whole text
             try:
+                if self._used(span.of(text)):
+                    continue
                 with self._waiting():
                     result = self._engines.run(above + span.of(text))
-                self._print(result)
+                    written = self._engines.written(span.of(text))
+                self._print(result, written)
             except KeyboardInterrupt:
                 self._tell("interrupted")
                 return _FAILED
@@ -100,24 +139,25 @@ class Shell:
                 return self._fail(error)
         return 0
 
-    def _tell(self, message: str) -> None:
+    def _tell(self, message: str, style: str | None = None) -> None:
         """Say something on standard error, in lines as they are."""
-        self._told.print(message, soft_wrap=True)
+        self._told.print(message, soft_wrap=True, style=style)
 
     def _waiting(self) -> Any:
         return self._told.status("running") if self._told.is_terminal else nullcontext()
 
-    def _print(self, result: Result) -> None:
+    def _print(self, result: Result, written: str) -> None:
         rows: pa.Table = result.rows
         if self._form == "json":
             self._write(as_json(rows))
         elif self._form == "csv":
             self._write(as_csv(rows))
         else:
-            draw(self._console, rows, self._max_rows)
+            draw(self._console, rows, self._max_rows, expanded=self._expanded)
         count = f"{rows.num_rows} row{'' if rows.num_rows == 1 else 's'}, " if rows.num_columns else ""
         why = f" ({result.why})" if result.why else ""
-        self._tell(f"-- by {result.engine}{why}: {count}{result.seconds:.2f} s")
+        took = f"{result.seconds:.2f} s" if self._timed else ""
+        self._tell(f"-- by {result.engine}{why}: {written}{count}{took}".removesuffix(", ").removesuffix(": "))
 
     def _write(self, lines: Iterator[str]) -> None:
         for line in lines:
@@ -127,7 +167,7 @@ class Shell:
     def _fail(self, error: Exception) -> int:
         """Say what is wrong; the exit status says whether the statement must be changed."""
         kind = type(error).__name__
-        self._tell(f"sluice: {kind}: {str(error).partition('JVM stacktrace')[0].rstrip()}")
+        self._tell(f"sluice: {kind}: {str(error).partition('JVM stacktrace')[0].rstrip()}", "red")
         kinds = {each.__name__ for each in type(error).__mro__}
         wrong = isinstance(error, InvalidRequest) or bool(kinds & {"AnalysisException", "ParseException"})
         return _WRONG if wrong else _FAILED

@@ -115,6 +115,9 @@ def near(asked: Request, name: Name) -> list[str]:
 def not_found(asked: Request, name: Name) -> TableNotFound:
     """The refusal of an unknown name."""
     similar = near(asked, name)
+    if not similar and ("/" in title(name) or "\\" in title(name)):
+        said = f"there is no table {title(name)}; a location is written sluice.`{title(name)}`"
+        return TableNotFound(asked.shown(name, said), name=title(name))
     hint = f"; did you mean {' or '.join(similar)}?" if similar else "; SHOW TABLES IN a namespace lists what there is"
     return TableNotFound(asked.shown(name, f"there is no table {title(name)}{hint}"), name=title(name))
 

@@ -230,7 +230,8 @@ class Catalog:
         home = self.namespace(wanted.namespace)
         if home.location is None:
             raise InvalidRequest(
-                f"the managed table {wanted} has no place: set the catalog's root (sluice.Catalog(root=...)), or give a location",
+                f"the managed table {wanted} has no place: give it one (CREATE TABLE ... LOCATION '...'), or all such tables a root "
+                "(sluice namespaces root LOCATION, or sluice.Catalog(root=...))",
                 name=name,
             )
         return f"{home.location}/{_folder(wanted.name)}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,92 @@
+"""`sluice show`, `history`, `outcome`, `attach` and `detach`: one table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from ..coordinator.times import text_of as time_text
+from ..tables.table import Table
+from ..tables.write.operation_records import row_count
+from .parts import At, Checked, on_table, print_facts, print_grid, print_json
+
+
+@click.command("show")
+@on_table
+def show_command(at: At, as_json: bool) -> None:
+    """Show a table: version, files, rows, properties.
+
+    Works on any Delta table. With a coordinator it shows the latest ratified version, else the latest published one.
+    """
+    with at.open_to_read() as table:
+        snapshot = table.snapshot()
+        counted = snapshot.raw.files["stats"].null_count == 0 and snapshot.raw.files["deletion_vector"].null_count == snapshot.num_files
+        facts = {
+            "location": table.location,
+            "version": snapshot.version,
+            "time": time_text(snapshot.timestamp),
+            "files": snapshot.num_files,
+            "bytes": snapshot.raw.size_bytes,
+            "rows": row_count(snapshot.raw.add_files()) if counted else None,
+            "partitioned by": list(snapshot.partition_columns) if as_json else ", ".join(snapshot.partition_columns) or "nothing",
+            "column": {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in snapshot.schema},
+            "property": dict(table.properties),
+        }
+        print_facts(facts, as_json=as_json)
+
+
+@click.command("history")
+@on_table
+@click.option("--limit", type=Checked("history.limit"), default=20, show_default=True, help="How many transactions to show.")
+def history_command(at: At, as_json: bool, limit: int) -> None:
+    """Show the latest transactions of a table, newest first: who did what, and how long each waited."""
+    with at.open_to_read() as table:
+        rows = [{**asdict(entry), "time": time_text(entry.timestamp)} for entry in table.history(limit)]
+    if as_json:
+        print_json(rows)
+        return
+    columns = {
+        "version": "version",
+        "ordinal": "ordinal",
+        "time": "time",
+        "operation": "operation",
+        "application": "application",
+        "host": "host",
+        "pid": "process",
+        "waited_ms": "waited ms",
+        "rebased_over": "rebased over",
+        "transaction_id": "transaction",
+    }
+    print_grid(columns, rows)
+
+
+@click.command("outcome")
+@on_table
+@click.argument("transaction_id")
+def outcome_command(at: At, as_json: bool, transaction_id: str) -> None:
+    """Show the outcome of any client's transaction; an undecided one is decided now."""
+    with at.open() as table:
+        told = table.outcome(transaction_id)
+    facts: dict[str, object] = {"transaction": transaction_id, "state": told.state}
+    if told.commit is not None:
+        facts |= {"version": told.commit.version, "ordinal": told.commit.ordinal, "time": time_text(told.commit.timestamp)}
+    if told.error is not None:
+        facts |= {"error": type(told.error).__name__, "reason": str(told.error)}
+    print_facts(facts, as_json=as_json)
+
+
+@click.command("attach")
+@on_table
+def attach_command(at: At, as_json: bool) -> None:
+    """Bring an existing Delta table under sluice: from then on only sluice writes it, and everybody can read it."""
+    with Table.attach(at.location, **at.reached) as table:
+        print_facts({"attached": table.location, "version": table.refresh().version}, as_json=as_json)
+
+
+@click.command("detach")
+@on_table
+def detach_command(at: At, as_json: bool) -> None:
+    """Give a table back to all Delta engines; sluice commits nothing to it from then on."""
+    with at.open() as table:
+        print_facts({"detached": table.location, "version": table.detach().version}, as_json=as_json)
