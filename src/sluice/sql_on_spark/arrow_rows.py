@@ -19,7 +19,8 @@ def as_arrow(frame: DataFrame) -> pa.Table:
     for number, kind in enumerate(kinds):
         column = F.col(f"c{number}")
         if isinstance(kind, YearMonthIntervalType):
-            column = F.extract(F.lit("YEAR"), column) * 12 + F.extract(F.lit("MONTH"), column)
+            whole = column.cast("interval year to month")
+            column = F.extract(F.lit("YEAR"), whole) * 12 + F.extract(F.lit("MONTH"), whole)
         elif not _in_arrow(kind):
             column = column.cast("string")
         columns.append(column.alias(f"c{number}"))
