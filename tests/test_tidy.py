@@ -49,7 +49,7 @@ PHASES = {
     ".write_commit",
     *STREAMS,
 }
-SQL = {".demo", "..shell", "..sql_on_spark", ".sql_on_spark", "..spark_session", ".delta", ".spark_integration"}
+SQL = {"..demo", "..shell", "..sql_on_spark", ".sql_on_spark", "..spark_session", ".delta", ".spark_integration"}
 HEAVY = {*SQL, "importlib", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads metadata of packages, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late, for a fast start."""
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from .commands.lines import one_line
 from .storage.errors import InvalidRequest, SluiceError
 from .version import __version__
 
@@ -113,8 +114,6 @@ class _Sluice(click.Group):
 
 
 def _fail(error: SluiceError) -> NoReturn:
-    from .commands.parts import one_line
-
     click.echo(one_line(error), err=True)
     sys.exit(2 if isinstance(error, InvalidRequest) else 1)
 

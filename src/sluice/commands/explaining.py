@@ -11,7 +11,7 @@ import orjson
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain as explain_case
 from ..storage.errors import InvalidRequest, SluiceError
-from .parts import one_line
+from .lines import one_line
 
 
 @click.command("explain")

@@ -16,7 +16,7 @@ from ..coordinator.facade.administration import check_address
 from ..coordinator.facade.values import Deadline, SystemClock, bounding
 from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, SluiceError
+from ..storage.errors import InvalidRequest
 from ..tables.table import Table
 
 PIPE_WIDTH: Final = 160
@@ -128,11 +128,6 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
         command(At(location, coordinator, storage_options), **given)
 
     return all_of(click.argument("location"), coordinator_option, storage_option, json_option)(located)
-
-
-def one_line(error: SluiceError) -> str:
-    """An error as the command line shows it."""
-    return f"sluice: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def print_json(content: object) -> None:

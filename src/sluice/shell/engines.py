@@ -94,6 +94,7 @@ class Engines:
         if self._session is None and importlib.util.find_spec("pyspark") is not None:
             self._tell(f"-- starting Spark: this statement needs it ({why})")
         rows = self._on_spark(text)
+        assert self._session is not None
         return Result(rows, f"Spark {self._session.version}", why if self._choice != SPARK else "", time.monotonic() - began)
 
     def use(self, namespace: str) -> None:

@@ -89,7 +89,8 @@ class Shell:
         self._tell("sluice sql: statements end with ; help shows what else there is, quit ends the shell")
         completing = Completing(lambda text: Plain(text, None, *self._reached))
         for text in typed(completing):
-            self._obey(text) or self._script(text)
+            if not self._obey(text):
+                self._script(text)
             completing.forget()
 
     def _obey(self, text: str) -> bool:
