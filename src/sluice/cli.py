@@ -1,7 +1,9 @@
 """The command line: `sluice --help`.
 
 Exit status 0: done; 1: an error that may pass or is not the caller's (see the class named in the message); 2: the call must
-be changed. Errors are one line on standard error, and an unexpected one a second line, which names the file with its report. The module of a command is imported when it is called: the help of all imports none.
+be changed. Errors are one line on standard error, and an unexpected one a second line, which names the file with its report.
+
+The module of a command is imported when it is called: the help of all imports none.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ import click
 from .commands.lines import one_line
 from .storage.errors import InvalidRequest, SluiceError
 from .version import __version__
-
 
 _TOLD_MAX: Final = 500
 
