@@ -58,6 +58,7 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
     environment.update(
         {
             processes.MARK: uuid.uuid4().hex,
+            "SLUICE_TRACEBACKS": "full",  # a test that fails shows where
             "SLUICE_HOME": str(HOME / "home"),
             "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "testing",

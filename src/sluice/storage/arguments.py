@@ -17,10 +17,13 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from .dataclass import dataclass
-from .errors import InvalidArgument, InvalidRequest, PredicateError
+from .errors import Corrupt, InvalidArgument, InvalidRequest, InvariantBroken, PredicateError, SluiceError
 
 _A = TypeVar("_A")
 _SHOWN_MAX: Final = 200
+_TRACEBACKS: Final = "SLUICE_TRACEBACKS"
+"""The environment variable that keeps all frames of every error ("full"). Without it a refusal shows the call and what to do, and no
+frames inside sluice; what sluice may be to blame for, and what is damaged, always keeps them."""
 _MAY_BE_NONE: Final = re.compile(r"(^|\| )None$")
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)i?b?", re.IGNORECASE)
@@ -489,6 +492,12 @@ def _checking(act: Any, owner: str) -> Any:
                 others.check(name_of_others, value)
         for name, value in named.items():
             check(name, value)
-        return act(*given, **named)
+        try:
+            return act(*given, **named)
+        except SluiceError as error:
+            if isinstance(error, (Corrupt, InvariantBroken)) or os.environ.get(_TRACEBACKS) == "full":
+                raise
+            chain = None if isinstance(error, InvalidRequest) else error.__cause__  # its message says all; others name what failed below
+            raise error.with_traceback(None) from chain
 
     return checking

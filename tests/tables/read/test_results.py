@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import traceback
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from os import sep
 from pathlib import Path
 
 import polars as pl
@@ -180,3 +183,33 @@ def test_notebooks_show_tables(table: sluice.Table) -> None:
     assert table.location in shown[0]
     assert "numOutputRows: 1" in shown[2]
     assert shown[3].count("<tr>") == 1 + len(table.history())
+
+
+def frames_of_ours(call: Callable[[], object]) -> int:
+    with pytest.raises(sluice.SluiceError) as refused:
+        call()
+    shown = traceback.format_exception(refused.value)
+    return sum(f"{sep}src{sep}sluice{sep}" in line for line in shown)
+
+
+def test_tracebacks_of_refused_calls_show_the_call(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = pa.table({"amount": ["text"]})
+    calls: list[Callable[[], object]] = [
+        lambda: table.append(wrong),
+        lambda: table.snapshot(99),
+        lambda: table.delete("nothing = 1"),
+        lambda: table.append(rows(1, 1), if_version=0),
+        lambda: sluice.Table.open(f"{table.location}/none", coordinator=table.access.address.coordinator),
+    ]
+    assert all(frames_of_ours(call) > 3 for call in calls[:4])
+    monkeypatch.delenv("SLUICE_TRACEBACKS")
+    assert all(1 <= frames_of_ours(call) <= 3 for call in calls)
+
+
+def test_tracebacks_of_damage_keep_their_frames(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.compact("major")
+    for path in Path(table.location.removeprefix("file://")).rglob("*.parquet"):
+        path.unlink()
+    monkeypatch.delenv("SLUICE_TRACEBACKS")
+    snapshot = table.refresh().snapshot()
+    assert frames_of_ours(snapshot.to_arrow) > 3
