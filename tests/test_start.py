@@ -93,7 +93,7 @@ MAY_LOAD = {
         ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum"),
     ),
     "read": (
-        40,
+        41,
         ("kazoo", "sluice.coordinator", "sluice.tables.client.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate"),
     ),
     "plan a stream": (
