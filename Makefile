@@ -14,7 +14,8 @@
 # make bench-snapshots [ARGS="--files 100000,1000000 --wide 300000"]   opening tables of very many files, beside delta-rs
 # make bench-overwrite [ARGS="--files 100000,1000000"]   replacing all files of a table: time and peak memory
 # make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
-# make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet
+# make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet,
+#                                     and queries of few of 10,000 files: FILES_ARGS="--files 10000 --runs 5"
 # make bench-streams [ARGS="--commits 40 --queries 1,4,16 --seconds 15"]  from a commit to the stream that reads it; batches per second into one table
 #
 # Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
@@ -39,6 +40,7 @@ ONLY =
 ARGS =
 # After so many minutes a run of tests says what hung, and is ended; 0 for no limit.
 LIMIT_MINUTES = 25
+FILES_ARGS =
 
 .PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
@@ -150,6 +152,7 @@ $(BENCH_SPARK_READY): pyproject.toml benchmarks/spark_requirements.txt
 
 bench-spark: java $(BENCH_SPARK_READY)
 	@.venv-bench-spark/bin/python -m benchmarks.spark $(ARGS)
+	@.venv-bench-spark/bin/python -m benchmarks.spark_files $(FILES_ARGS)
 
 bench-streams: java $(READY)
 	@$(BIN)/python -m benchmarks.streams $(ARGS)

@@ -18,7 +18,7 @@ import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -27,7 +27,7 @@ from rich.table import Table
 from .report import warn_when_busy
 from .spark_program import LAYOUTS, SYSTEMS
 
-__all__ = ["main"]
+__all__ = ["Program", "main"]
 
 _console = Console(stderr=True)
 _LIMIT_S: Final = 3600.0
@@ -56,27 +56,26 @@ def _make_input(rows: int, layout: str, place: str, folder: str) -> None:
         raise click.ClickException(f"the rows cannot be made:\n{done.stderr[-4000:]}")
 
 
-class _Program:
+class Program:
     """The Spark program of one system, which takes its turn when it is asked to."""
 
-    def __init__(self, system: str, layout: str, rows: int, source: str, folder: str) -> None:
+    def __init__(self, system: str, arguments: list[str], folder: str) -> None:
+        """`arguments` are the program's module and what it takes; its errors go to a file in the folder."""
         self._system = system
         self._errors = Path(folder, "errors")
-        command = [sys.executable, "-m", "benchmarks.spark_program", system, layout, str(rows), source, folder]
         with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                command, env=_environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+            command, pipe = [sys.executable, "-m", *arguments], subprocess.PIPE
+            self._process = subprocess.Popen(command, env=_environment(folder), stdin=pipe, stdout=pipe, stderr=errors, text=True)
 
-    def turn(self) -> dict[str, float]:
-        """The seconds of each step on a new table. Raises ClickException if a step fails, or its result is wrong."""
+    def turn(self) -> dict[str, Any]:
+        """What the program measures. Raises ClickException if a step fails, or its result is wrong."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # of a program that has ended; its errors say why
             print("go", file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith("{"):
-                told: dict[str, float] = json.loads(line)
+                told: dict[str, Any] = json.loads(line)
                 return told
         raise click.ClickException(f"the program of {self._system} failed:\n{self._errors.read_text()[-4000:]}")
 
@@ -89,10 +88,10 @@ def _measured(systems: list[str], layout: str, rows: int, runs: int, source: str
     """By system the medians of its turns."""
     times: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
     with ExitStack() as stack:
-        programs: dict[str, _Program] = {}
+        programs: dict[str, Program] = {}
         for name in systems:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-bench-spark-"))
-            programs[name] = _Program(name, layout, rows, source, folder)
+            programs[name] = Program(name, ["benchmarks.spark_program", name, layout, str(rows), source, folder], folder)
             stack.callback(programs[name].end)
         for number in range(runs + 1):
             for name, program in programs.items():

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeExce
 from ..coordinator import errors as committing
 from ..coordinator.errors import NamespaceExists, NamespaceNotFound
 from ..storage import errors as storing
-from ..storage.errors import ConstraintViolated, InvalidRequest, NullNotAllowed, SluiceError, TableExists, TableNotFound
+from ..storage.errors import ConstraintViolated, InvalidRequest, MissingObject, NullNotAllowed, SluiceError, TableExists, TableNotFound
 
 # Parameters of the Python API and the corresponding Spark options.
 _OPTIONS: Final = {
@@ -29,6 +29,9 @@ _OPTIONS: Final = {
 }
 # The last line of a traceback and the following lines of a long message, up to Spark's additions.
 _RAISED: Final = re.compile(r"^sluice\.(?:storage|coordinator)\.errors\.(\w+): (.*(?:\n(?! SQLSTATE|\tat |Traceback|$).*)*)", re.MULTILINE)
+
+# Spark's own scan.
+_GONE: Final = re.compile(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\.\s")
 
 
 def original(error: BaseException) -> SluiceError | None:
@@ -45,10 +48,18 @@ def original(error: BaseException) -> SluiceError | None:
         return error
     found = _RAISED.findall(str(error))
     if not found:
-        return None
+        return missing_file(str(error))
     name, message = found[-1]
     cls = getattr(storing, name, None) or getattr(committing, name, None)
     return cls(message) if isinstance(cls, type) and issubclass(cls, SluiceError) else None
+
+
+def missing_file(text: str) -> MissingObject | None:
+    """The error that Spark's message means if a data file is gone."""
+    gone = _GONE.search(text)
+    if gone is None:
+        return None
+    return MissingObject(f"the data file {gone[1]} is gone; restore it, or read a version that does not need it", path=gone[1])
 
 
 def in_options(error: SluiceError) -> SluiceError:

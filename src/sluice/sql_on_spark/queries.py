@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from ..spark_integration.active_session import use_session
+from ..spark_integration.jvm import analysed, class_in_jvm
+from ..spark_integration.scan.explaining import files_read
 from ..spark_integration.scan.read import read_snapshot
 from ..spark_integration.session.format_and_options import default_format, is_sluice
 from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, near, not_found, opened, parts_of, require_one_moment
@@ -48,14 +50,15 @@ def run(asked: Asked, statement: Other) -> DataFrame:
             "spark.sql('SELECT ...').createOrReplaceTempView(name), which keeps the versions of this moment",
             "views",
         )
-    return by_spark(asked, found, [each.name for each in statement.relations])
+    return by_spark(asked, found, [each.name for each in statement.relations], explains=words[:1] == ("EXPLAIN",))
 
 
-def by_spark(asked: Asked, found: Sequence[Found], names: Sequence[Name]) -> DataFrame:
+def by_spark(asked: Asked, found: Sequence[Found], names: Sequence[Name], *, explains: bool = False) -> DataFrame:
     """What Spark says to the text, with the tables of sluice in it; an unknown table gets the most similar names."""
     try:
         with views_of(asked, found, at_one_moment) as edits:
-            return asked.by_spark(edits)
+            rows = asked.by_spark(edits)
+            return _with_files(asked.spark, rows) if explains and found else rows
     except ParseException:
         asked.require_readable()  # the text that was edited is no text to show
         raise
@@ -67,6 +70,15 @@ def by_spark(asked: Asked, found: Sequence[Found], names: Sequence[Name]) -> Dat
         if unknown is None or not near(asked, unknown):
             raise
         raise not_found(asked, unknown) from error
+
+
+def _with_files(spark: SparkSession, plan: DataFrame) -> DataFrame:
+    """What Spark explains, and how many files the query reads of tables."""
+    session: Any = spark._jsparkSession
+    mode = class_in_jvm(spark, "org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
+    execution = session.sessionState().executePlan(analysed(plan).logicalPlan(), mode)
+    [[text]] = plan.collect()
+    return spark.createDataFrame([("\n".join([text.rstrip(), "", *files_read(spark, execution)]),)], "plan string")
 
 
 def _is_unknown(asked: Asked, name: Name) -> bool:

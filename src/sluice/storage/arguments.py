@@ -319,6 +319,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "properties": _PAIRS,
     # columns, rows and conditions
     "columns": listed("a list of names", _is_text),
+    "read.columns": either("a list of names, or a StructType", listed("a list of names", _is_text), made("StructType")),
     "cluster_by": _NAME_OR_NAMES,
     "cluster_by.columns": _NAME_OR_NAMES,
     "analyze.columns": _NAME_OR_NAMES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.spark_integration.scan.deletions import bitmaps_of
+from sluice.spark_integration.scan.deletions import bits_of
 from sluice.storage.data.vectors import Rows
 
 
@@ -14,11 +14,11 @@ from sluice.storage.data.vectors import Rows
     ids=lambda each: str(len(each)),
 )
 def test_a_bitmap_has_the_bits_of_the_deleted_rows_and_no_other(positions: list[int]) -> None:
-    table = bitmaps_of({"gone.parquet": Rows(positions), "whole.parquet": Rows()})
-    assert not isinstance(table, str)
-    assert table["file"].to_pylist() == ["gone.parquet", "whole.parquet"]
-    words, none = table["words"].to_pylist()
-    assert none == []
-    assert len(words) == max(positions) // 64 + 1
-    found = [64 * at + bit for at, word in enumerate(words) if word for bit in range(64) if word % 2**64 >> bit & 1]
-    assert found == sorted(positions)
+    bits = bits_of(Rows(positions))
+    assert bits is not None
+    assert len(bits) == max(positions) // 8 + 1
+    assert [8 * at + bit for at, byte in enumerate(bits) if byte for bit in range(8) if byte >> bit & 1] == sorted(positions)
+
+
+def test_no_deleted_rows_have_no_bits() -> None:
+    assert bits_of(Rows()) is None

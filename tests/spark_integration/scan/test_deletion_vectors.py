@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 import sluice
 from sluice.coordinator.facade.values import Change, Reads
-from sluice.spark_integration.scan import deletions
-from sluice.spark_integration.scan.native import Layout, file_key
 from sluice.storage.actions import Action, AddFile
 from sluice.storage.actions.file_removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
-from sluice.storage.schema.partitions import path_to_uri
-from sluice.storage.schema.schema import StructType, from_arrow
+from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.access import Access
 from tests.storage.strategies import rows_of
 
@@ -139,28 +134,22 @@ def test_row_groups_keep_their_positions(place: Place) -> None:
         place.spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_what_spark_cannot_leave_out_is_read_through_the_data_source(mended: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = ids(mended)
-    monkeypatch.setattr(deletions, "BITMAPS_BYTES_MAX", 100)
-    scanned = mended.scan()
-    assert not is_native(scanned)
-    assert {row["id"] for row in scanned.select("id").collect()} == expected
-
-
 def test_a_missing_vector_is_named(mended: Place) -> None:
     vectors = [add.deletion_vector for add in mended.table().snapshot().raw.add_files() if add.deletion_vector is not None]
     [gone, *_] = [key for each in vectors if (key := vector_key(each))]
     (Path(mended.location) / gone).unlink()
     with pytest.raises(sluice.MissingObject, match=Path(gone).name):
-        mended.scan()
+        mended.scan().collect()
 
 
-def test_files_are_named_as_spark_names_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Folders with characters that Java's URIs escape, and such that they do not."""
-    for folder in ("a b%25+=,;", "é~", "#^&!"):
-        root = tmp_path / folder
-        root.mkdir()
-        pq.write_table(pa.table({"n": [1]}), root / "part%20-0.parquet")
-        [row] = spark.read.parquet(str(root)).select("_metadata.file_path").collect()
-        layout = Layout(f"file://{root}", {}, StructType([]), (), 0)
-        assert file_key(layout, path_to_uri("part%20-0.parquet")) == row["file_path"]
+@pytest.mark.parametrize("setting", ["spark.sql.codegen.wholeStage", "spark.sql.parquet.enableVectorizedReader"])
+def test_rows_are_looked_up_without_generated_code_and_row_by_row(mended: Place, setting: str) -> None:
+    expected = ids(mended)
+    before = {name: mended.spark.conf.get(name) for name in (setting, "spark.sql.codegen.factoryMode")}
+    mended.spark.conf.set(setting, "false")
+    mended.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    try:
+        assert {row["id"] for row in mended.scan().select("id").collect()} == expected
+    finally:
+        for name, value in before.items():
+            mended.spark.conf.set(name, str(value))

@@ -9,6 +9,7 @@ for the local disk only.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -30,9 +31,9 @@ from ...tables.client.property_rules import file_size_of
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_needed
 from ..jvm import analysed, jvm_of, quoted
-from ..scan.folders import unescaped
 from ..schemas import from_spark, to_spark
 
+_ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
 _COMMITTER: Final = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -199,13 +200,18 @@ def _values(parts: tuple[str, ...], types: Mapping[str, PrimitiveType]) -> dict[
     values: dict[str, str | None] = {}
     for part, (column, dtype) in zip(parts, types.items(), strict=True):
         name, _, text = part.partition("=")
-        if unescaped(name) != column:
+        if _unescaped(name) != column:
             return None
         try:
-            values[column] = None if text == HIVE_DEFAULT_PARTITION else _in_log(unescaped(text), dtype)
+            values[column] = None if text == HIVE_DEFAULT_PARTITION else _in_log(_unescaped(text), dtype)
         except (KeyError, ValueError, InvalidOperation, SchemaMismatch):
             return None
     return values
+
+
+def _unescaped(text: str) -> str:
+    """Like ExternalCatalogUtils.unescapePathName: one character per escape, whatever its encoding."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _in_log(text: str, dtype: PrimitiveType) -> str | None:

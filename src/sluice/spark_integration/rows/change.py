@@ -147,8 +147,8 @@ def _chosen(work: Work, target: Target, condition: Column | None, assigned: Assi
     """The rows of the target with their places, and those of them that satisfy the condition; `assigned` to them will be what."""
     names = work.name("file"), work.name("row")
     needed = partial(_needed, work, condition, assigned)
-    located = work.located(target, names, needed, writes=assigned is not None, late=condition is not None)
-    return located, located.frame if condition is None else located.live(located.frame.where(condition))
+    located = work.located(target, names, needed, writes=assigned is not None)
+    return located, located.frame if condition is None else located.frame.where(condition)
 
 
 def _needed(work: Work, condition: Column | None, assigned: Assigned | None) -> frozenset[str]:

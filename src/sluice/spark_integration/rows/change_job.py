@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions.filetable import add_rows
-from ...storage.actions.uris import key_inside
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvariantBroken
@@ -27,8 +24,7 @@ from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted
 from ..files.writing import codec_of_session, written_by_executors
 from ..jvm import analysed, items, quoted, without_rows
-from ..scan.deletions import bitmaps_of, facts_of, live_rows
-from ..scan.native import Layout, file_key, rows_of_files, why_not_native
+from ..scan.native import Layout, rows_of_files, why_not_native
 from ..scan.python_scan import rows_by_python, rows_of
 from ..schemas import to_spark
 from .conditions import numbered_as
@@ -55,8 +51,6 @@ class Located:
     paths: Mapping[str, str]
     read: frozenset[str]
     ids: Mapping[str, Column]
-    live: Callable[[DataFrame], DataFrame]
-    """Leaves out the rows that files have lost, from a frame over this one, if they are still there."""
 
 
 class Work:
@@ -112,40 +106,30 @@ class Work:
         needed: Callable[[], frozenset[str]],
         *,
         writes: bool,
-        late: bool,
-        beside: Sequence[DataFrame] = (),
     ) -> Located:
         """The rows of a target; `needed` returns the columns that the operation uses: others may be null.
 
-        Unless it `writes` new values of rows, they come without their ids. `late`: rows that files have lost may be among them until
-        `Located.live` is called, after few rows have been chosen, maybe by a join with frames `beside` it. So all files are one scan, and
-        only chosen rows are looked up.
+        Unless it `writes` new values of rows, they come without their ids.
         """
         layout, files = self.layout if writes else replace(self.layout, row_ids=None), target.files
-        found = _facts(layout, target) if late else None
-        native = self._native(*((layout, target.lost) if found is None else (found.layout, {})), files, names)
+        native = self._native(layout, target, names)
         if isinstance(native, str):
             _log.info("%s is read by Python tasks: %s", layout.location, native)
             read = frozenset(self.schema.names) if self.records else needed()
             frame = rows_by_python(self.session, layout, files, target.lost, names, columns=read, predicate=target.predicate)
-            paths, found = {str(number): uri for number, uri in enumerate(files["path"].to_pylist())}, None
         else:
-            read = frozenset(self.schema.names)
-            frame, paths = native, {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
+            read, frame = frozenset(self.schema.names), native
         frame = numbered_as(frame, self._attributes)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
         ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
-        live: Callable[[DataFrame], DataFrame] = lambda chosen: chosen  # noqa: E731
-        if found is not None:
-            facts = [self.name(f"file_{word}", *beside) for word in found.table.column_names]
-            live = partial(live_rows, deleted=found.table, located=names, names=facts)
-            ids = {name: F.coalesce(carried, F.expr(f"{quoted(facts[2])} + {quoted(names[1])}")) for name, carried in ids.items()}
-        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids, live)
+        paths = {str(number): uri for number, uri in enumerate(files["path"].to_pylist())}
+        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids)
 
-    def _native(self, layout: Layout, lost: Mapping[str, Rows], files: pa.Table, names: tuple[str, str]) -> DataFrame | str:
+    def _native(self, layout: Layout, target: Target, names: tuple[str, str]) -> DataFrame | str:
         """The rows by Spark's own scan, or the reason why it cannot read them."""
         reason = why_not_native(self.session, layout.location, layout.storage_options, self.schema)
-        return rows_of_files(self.session, layout, files, lost, names) if reason is None else reason
+        lost = (lambda _: target.lost) if target.lost else None
+        return rows_of_files(self.session, layout, target.files, lost, names) if reason is None else reason
 
     def replacing(self, file: Column, paths: Mapping[str, str]) -> Column:
         """What a task does with a row that changes: rows that the transaction added itself stay new to the table."""
@@ -205,27 +189,6 @@ class Work:
         assert written is not None
         _, write = written
         self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What is to be looked up for chosen rows: by file the rows it lost, and with row ids its first one; the layout to read without it."""
-
-    table: pa.Table
-    layout: Layout
-
-
-def _facts(layout: Layout, target: Target) -> _Facts | None:
-    """None if there is nothing to look up, or Spark's scan of these files cannot do it."""
-    ids, uris = layout.row_ids, target.files["path"].to_pylist()
-    if (ids is None and not target.lost) or any(key_inside(layout.location, uri) is None for uri in uris):
-        return None
-    if ids is None:
-        table = bitmaps_of({file_key(layout, uri): rows for uri, rows in target.lost.items()})
-    else:
-        table = facts_of(target.files, [file_key(layout, uri) for uri in uris], target.lost)
-        layout = replace(layout, schema=ids.beside(layout.schema), row_ids=None)
-    return None if isinstance(table, str) else _Facts(table, layout)
 
 
 def by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:

@@ -1,7 +1,7 @@
 """Conditions and expressions as Spark resolves them, and the parts of a condition that depend on the target alone.
 
 Spark's analyser resolves names (case, aliases, backticks, nested fields) and inserts casts. The resolved trees are read through
-the JVM; the parts that sluice can evaluate exactly become its SQL for skipping files and for the transaction's footprint.
+the JVM; what sluice can evaluate of them becomes its predicates (`scan.catalyst`) for skipping files and the transaction's footprint.
 """
 
 from __future__ import annotations
@@ -9,27 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import pyarrow as pa
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType as SparkType
 
-from ...storage.errors import InvalidRequest, PredicateError
-from ...storage.expressions.render import literal_sql
+from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
-from ..jvm import analysed, class_in_jvm, items, jvm_of, of_plan, patterns_of, quoted
+from ..jvm import analysed, class_in_jvm, items, jvm_of, of_plan, patterns_of
+from ..scan.catalyst import attribute_numbered, predicate_in
 from ..schemas import to_spark
 
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
 
 _UTILITIES: Final = "org.apache.spark.sql.classic.ExpressionUtils"
-_BINARY: Final = frozenset(
-    {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or"}
-)  # fmt: skip
-_ARITHMETIC: Final = frozenset({"Add", "Subtract", "Multiply", "Remainder"})
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -111,25 +105,14 @@ def conjuncts(tree: Any) -> Iterator[Any]:
 
 
 def predicate_of(trees: Sequence[Any], names: Names, schema: StructType) -> tuple[Predicate | None, bool]:
-    """A predicate that holds wherever all `trees` do, from those that sluice can evaluate over the table's columns alone; None if
-    there is none. And whether it is all of them.
+    """A predicate that holds wherever all `trees` do, from what sluice can evaluate over the table's columns alone; None if there is
+    nothing. And whether it is all of them.
     """
-    found: list[Predicate] = []
-    exact = True
-    for tree in trees:
-        text = _sql(tree, names)
-        try:
-            predicate = None if text is None else Predicate.parse(text, schema)
-        except PredicateError:
-            predicate = None
-        if predicate is None:
-            exact = False
-        else:
-            found.append(predicate)
+    parts = [predicate_in(tree, attribute_numbered(names), schema) for tree in trees]
     both: Predicate | None = None
-    for each in found:
-        both = each if both is None else both.and_(each)
-    return both, exact and both is not None
+    for each, _ in parts:
+        both = each if both is None else both if each is None else both.and_(each)
+    return both, both is not None and all(exact for _, exact in parts)
 
 
 def predicate_text(session: SparkSession, schema: StructType, condition: Column | str, what: str) -> str:
@@ -180,59 +163,6 @@ def _plain_column(tree: Any, names: Names) -> str | None:
             return None
         tree = tree.child()
     return names.get(tree.exprId().id()) if tree.nodeName() == "AttributeReference" else None
-
-
-def _sql(tree: Any, names: Names) -> str | None:
-    """The tree in the SQL of `storage.pruning.predicate`; None if that has no equal."""
-    kind = tree.nodeName()
-    if kind == "AttributeReference":
-        name = names.get(tree.exprId().id())
-        return None if name is None else quoted(name)
-    if kind == "GetStructField":
-        struct = _sql(tree.child(), names)
-        return None if struct is None else f"{struct}.{quoted(tree.extractFieldName())}"
-    if tree.foldable() and tree.dataType().simpleString() == "string":
-        return _text(tree)
-    if kind == "Literal":
-        # a timestamp's text is in the session's time zone, ours is UTC
-        return None if tree.dataType().simpleString() == "timestamp" else str(tree.sql())
-    if kind == "Cast":
-        return _cast(tree, names)
-    parts = [_sql(each, names) for each in items(tree.children())]
-    if None in parts:
-        return None
-    if kind in _BINARY or (kind in _ARITHMETIC and tree.dataType().simpleString() in _WHOLE and tree.evalMode().toString() == "ANSI"):
-        return f"({parts[0]} {tree.symbol() if kind not in ('And', 'Or') else kind.upper()} {parts[1]})"
-    match kind:
-        case "Not":
-            return f"(NOT {parts[0]})"
-        case "IsNull":
-            return f"({parts[0]} IS NULL)"
-        case "IsNotNull":
-            return f"({parts[0]} IS NOT NULL)"
-        case "In":
-            return f"({parts[0]} IN ({', '.join(str(part) for part in parts[1:])}))"
-    return None
-
-
-def _text(tree: Any) -> str | None:
-    """A text without columns as a literal of ours, which nothing in the text can end; None if it has no value.
-
-    Spark's own literal for a bound text with a quote is a cast of bytes.
-    """
-    try:
-        value = tree.eval(None)
-    except Py4JJavaError:
-        return None
-    return literal_sql(None if value is None else str(value), pa.string())
-
-
-def _cast(tree: Any, names: Names) -> str | None:
-    kinds = [each.dataType().simpleString() for each in (tree.child(), tree)]
-    inner = _sql(tree.child(), names)
-    if inner is None or tree.evalMode().toString() != "ANSI" or any(kind.startswith("timestamp") for kind in kinds):
-        return None
-    return f"CAST({inner} AS {tree.dataType().sql()})"
 
 
 # -- columns of other frames ---------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Analysed:
     """A MERGE as Spark's analyser resolved it: its condition `on`, and the conditions and values of its clauses, each against the rows that
     it is for. They hold in every frame of the two sides, whatever their columns are called there.
 
-    `keys` are the columns of the table that equal expressions of the source; `only_keys`: these equalities are all of `on`. Rows to match
+    `keys` are the columns of the table that equal expressions of the source. Rows to match
     satisfy `matching`, rows without a match that are changed `unmatched` (None: any). `used` are the table's columns that are needed.
     """
 
@@ -43,7 +43,6 @@ class Analysed:
     clauses: Sequence[Clause]
     assigned: Sequence[Assigned]
     keys: Keys
-    only_keys: bool
     matching: Predicate | None
     unmatched: Predicate | None
     used: frozenset[str]
@@ -64,8 +63,6 @@ class _Merge:
         self._kept = kept
         self._on, self._clauses, self._assigned, self._keys, self._used = merge.on, merge.clauses, merge.assigned, merge.keys, merge.used
         self._keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in merge.clauses)
-        # other conditions may fail for a row that is gone, and outer joins let every row through
-        self._late = merge.only_keys and kept.small and not self._keeps_target
         self._inserts = any(clause.inserts for clause in merge.clauses)
         frame = kept.frame
         self._clause = work.name("clause", frame)
@@ -84,7 +81,7 @@ class _Merge:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
         writes = any(each.writes and not each.inserts for each in self._clauses)
-        located = work.located(target, names, lambda: self._used, writes=writes, late=self._late, beside=[self._kept.frame])
+        located = work.located(target, names, lambda: self._used, writes=writes)
         apart = self._kept.small and self._inserts
         # a source in this process is inserted without a job
         held = held_by(target.files, self._kept, work.schema)
@@ -129,7 +126,7 @@ class _Merge:
         rows = located.frame if near is None else located.frame.where(near)
         if self._kept.small:
             joined = rows.join(F.broadcast(self._kept.in_few_tasks(source)), self._on, "left" if keeps_target else "inner")
-            return located.live(joined), called(self._kept.number, "isNotNull")
+            return joined, called(self._kept.number, "isNotNull")
         how = {(False, False): "inner", (False, True): "right", (True, False): "left", (True, True): "full"}[keeps_target, self._inserts]
         is_pair = called(called(self._kept.number, "isNotNull"), "and", called(located.file, "isNotNull"))
         return rows.join(source, self._on, how), is_pair

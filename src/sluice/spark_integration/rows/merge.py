@@ -129,7 +129,7 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> Analysed:
         if not clause.inserts:  # they use the source alone
             used |= used_by(work.session, [*new.values.values(), *([] if condition is None else [condition])], mine)
             used |= new.kept_in(work.schema) if clause.writes else frozenset()
-    return Analysed(column_of(work.session, on), clauses, assigned, keys, len(keys) == len(parts), matching, _any_of(unmatched), used)
+    return Analysed(column_of(work.session, on), clauses, assigned, keys, matching, _any_of(unmatched), used)
 
 
 def _any_of(predicates: Sequence[Predicate | None]) -> Predicate | None:

@@ -12,7 +12,6 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
 from ..jvm import analysed, items
 from ..scan.versions import VersionRead, version_read, versions_read
-from ..schemas import to_spark
 from .conditions import conjuncts, predicate_of
 
 _PASSING: Final = frozenset({"Filter", "Project", "SubqueryAlias", "View", "Union"})
@@ -56,14 +55,14 @@ def _counts(read: VersionRead | None, location: str) -> bool:
 def _conditions(frame: DataFrame, location: str, schema: StructType) -> Iterator[Predicate | None]:
     """For each scan of the table the condition on its rows; None for a scan of all of them."""
     plan = analysed(frame)
-    types = {each.name: each.dataType.simpleString() for each in to_spark(schema).fields}
+    columns = frozenset(schema.names)
     for root in (plan, *items(plan.subqueriesAll())):
         for leaf, above in _leaves(root, ()):
             if not _counts(version_read(leaf), location):
                 continue
-            names = {each.exprId().id(): each.name() for each in items(leaf.output()) if each.name() in types}
+            names = {each.exprId().id(): each.name() for each in items(leaf.output()) if each.name() in columns}
             for node, number in reversed(above):
-                names |= _renamed(node, number, names, types)
+                names |= _renamed(node, number, names)
             trees = [tree for node, _ in above for condition in _condition(node) for tree in conjuncts(condition)]
             yield predicate_of(trees, names, schema)[0]
 
@@ -86,23 +85,15 @@ def _condition(node: Any) -> list[Any]:
     return [node.condition().get()] if is_inner and node.condition().isDefined() else []
 
 
-def _renamed(node: Any, number: int, names: Mapping[int, str], types: Mapping[str, str]) -> dict[int, str]:
+def _renamed(node: Any, number: int, names: Mapping[int, str]) -> dict[int, str]:
     """The table's columns under the numbers that a node gives them, for the rows of its child of that number."""
     match node.nodeName():
         case "Union":
             below = items(items(node.children())[number].output())
             pairs = [(each.exprId().id(), old) for each, old in zip(items(node.output()), below, strict=True)]
         case "Project":
-            pairs = [(each.exprId().id(), _stored(each.child(), types)) for each in items(node.projectList()) if each.nodeName() == "Alias"]
+            pairs = [(each.exprId().id(), each.child()) for each in items(node.projectList()) if each.nodeName() == "Alias"]
         case _:
             return {}
     columns = {new: names.get(old.exprId().id()) for new, old in pairs if old.nodeName() == "AttributeReference"}
     return {new: name for new, name in columns.items() if name is not None}
-
-
-def _stored(tree: Any, types: Mapping[str, str]) -> Any:
-    """The column below the cast by which Spark's scan gives a partition column its type: it reads the log's text."""
-    if tree.nodeName() != "Cast" or tree.child().nodeName() != "AttributeReference":
-        return tree
-    read, kind = tree.child(), types.get(tree.child().name())
-    return read if read.dataType().simpleString() == "string" != kind == tree.dataType().simpleString() else tree

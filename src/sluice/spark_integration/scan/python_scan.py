@@ -39,7 +39,7 @@ _NEEDED: Final = ("path", "partition_values", "size", "base_row_id", "default_ro
 def rows_of(spark: SparkSession, layout: Layout, files: pa.Table, lost: Mapping[str, Rows]) -> DataFrame:
     """The rows of these files without those `lost`: by Spark's own scan if it can read them, otherwise by Python tasks."""
     reason = why_not_native(spark, layout.location, layout.storage_options, layout.schema)
-    frame = rows_of_files(spark, layout, files, lost) if reason is None else reason
+    frame = rows_of_files(spark, layout, files, (lambda _: lost) if lost else None) if reason is None else reason
     return rows_by_python(spark, layout, files, lost) if isinstance(frame, str) else frame
 
 

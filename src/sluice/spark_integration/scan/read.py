@@ -1,8 +1,8 @@
 """`sluice.read`: a version of a table as a DataFrame, through Spark's own Parquet scan if possible.
 
-Spark's scan is faster than any Python data source, prunes columns, and pushes every filter into the files. It gets the files
-of the snapshot, and lists nothing. If the JVM cannot reach the object store, or Spark's result would differ from the log,
-the data source reads instead; the rows are the same.
+Spark's scan is faster than any Python data source, prunes columns, and pushes every filter into the files; the files that a query's
+conditions leave, it gets when it plans the query. If the JVM cannot reach the object store, the data source reads instead; the rows are
+the same.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.arguments import checked
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.errors import InvalidRequest, UnsupportedFeature
-from ...storage.expressions.nodes import walk
+from ...storage.expressions.nodes import Call, Cast, children, walk
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructField, StructType
 from ...storage.stores.location import open_store
 from ...tables.read.table_snapshot import TableSnapshot
 from ...tables.table import Table
 from ..active_session import use_session
+from ..jvm import column_named, named
 from ..options import default_storage_options, parse_timestamp
-from ..schemas import to_spark
+from ..schemas import requested, to_spark
 from .deletions import deleted_rows
-from .native import Layout, column, no_rows, rows_of_files, why_not_native
+from .native import Layout, rows_of_files, why_not_native
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +46,7 @@ def read(
     location: str | os.PathLike[str],
     version: int | None = None,
     timestamp: int | str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | SparkStruct | None = None,
     where: str | None = None,
     *,
     coordinator: str | None = None,
@@ -52,11 +56,12 @@ def read(
 ) -> DataFrame:
     """Read one version of a table: the latest, or the one with a number or at a time (ms since the epoch, or UTC text).
 
-    The DataFrame keeps that version, whatever is committed later. `where` is a condition in SQL with UTC as its time zone;
-    files that cannot satisfy it are skipped at once. `storage_options` default to those given to `configure`. `row_ids` adds
-    the columns `_row_id` and `_row_commit_version`, as `TableSnapshot.to_arrow` does. Raises the errors of `Table.open`
-    and `Table.snapshot`, PredicateError, MissingObject; UnsupportedFeature, where Spark itself cannot read the files, for `row_ids`
-    and for a coordinator in memory.
+    The DataFrame keeps that version, whatever is committed later. `columns` are names, or a schema that chooses some. `where` is a
+    condition in SQL with UTC as its time zone; as for conditions of the DataFrame, files that cannot satisfy it are not read.
+    `storage_options` default to those given to `configure`. `row_ids` adds the columns `_row_id` and `_row_commit_version`, as
+    `TableSnapshot.to_arrow` does. Raises the errors of `Table.open` and `Table.snapshot`, PredicateError, SchemaMismatch;
+    UnsupportedFeature, where Spark itself cannot read the files, for `row_ids` and for a coordinator in memory. MissingObject is raised
+    when the DataFrame is used.
     """
     use_session(spark)
     options = default_storage_options() if storage_options is None else dict(storage_options)
@@ -73,7 +78,7 @@ def read_snapshot(
     location: str,
     snapshot: TableSnapshot,
     options: Mapping[str, str],
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | SparkStruct | None = None,
     where: str | None = None,
     told: Mapping[str, str] | None = None,
     *,
@@ -88,15 +93,16 @@ def read_snapshot(
     """
     wanted = _wanted(snapshot.struct, columns)
     ids = RowIdColumns.to_show(snapshot.raw.metadata, snapshot.raw.protocol, snapshot.struct) if row_ids else None
-    shown = {each.name: each.name for each in wanted.fields}
+    shown = {(snapshot.struct.get(each.name) or each).name: each.name for each in wanted.fields}
     if ids is not None:
         shown |= dict(zip(ids.names, ids.shown(ids.names), strict=True))
     predicate = snapshot.predicate(where)
     # The list of files may be long: if the data source will read it, it is not read here.
     frame: DataFrame | str | None = _why_not_by_spark(spark, location, options, snapshot.struct, predicate)
     if frame is None:
-        layout = Layout(location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version, ids, chosen)
-        frame = _by_spark(spark, layout, snapshot.files(predicate))
+        metadata, partitions = snapshot.raw.metadata, tuple(snapshot.partition_columns)
+        layout = Layout(location, options, snapshot.struct, partitions, snapshot.version, ids, metadata.id, chosen)
+        frame = _by_spark(spark, layout, snapshot.raw.files)
     if isinstance(frame, str):
         if ids is not None:
             raise UnsupportedFeature(
@@ -120,15 +126,20 @@ def read_snapshot(
             **{f"s3.{name}": text for name, text in options.items()},
         }
         asked |= {} if where is None else {"where": where}
-        return spark.read.format("sluice").options(**asked).schema(to_spark(wanted)).load(location)
+        reader = DataFrameReader(spark) if hasattr(spark, "_jsparkSession") else spark.read  # a session of sluice reads with this function
+        return reader.format("sluice").options(**asked).schema(to_spark(wanted)).load(location)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
-    return frame.select(*[column(name).alias(as_shown) for name, as_shown in shown.items()])
+    if list(shown.items()) == [(name, name) for name in frame.columns]:
+        return frame
+    return frame.select(*[named(column_named(spark, name), as_shown) for name, as_shown in shown.items()])
 
 
-def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:
+def _wanted(schema: StructType, columns: Sequence[str] | SparkStruct | None) -> StructType:
     if columns is None:
         return schema
+    if isinstance(columns, SparkStruct):
+        return requested(columns, schema)
     fields: list[StructField] = []
     for name in columns:
         field = schema.get(name)
@@ -140,10 +151,9 @@ def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:
 
 def _by_spark(spark: SparkSession, layout: Layout, files: pa.Table) -> DataFrame | str:
     """The rows of these files through Spark's own scan, or the reason why it cannot read them."""
-    if not files.num_rows:
-        return no_rows(spark, layout)
-    deleted = deleted_rows(open_store(layout.location, layout.storage_options), files)
-    return deleted if isinstance(deleted, str) else rows_of_files(spark, layout, files, deleted)
+    has_vectors = files["deletion_vector"].null_count < files.num_rows
+    lost = partial(deleted_rows, open_store(layout.location, layout.storage_options)) if has_vectors else None
+    return rows_of_files(spark, layout, files, lost)
 
 
 def _why_not_by_spark(
@@ -159,5 +169,6 @@ def _why_not_by_spark(
 
 
 def _depends_on_zone(predicate: Predicate) -> bool:
-    kinds = (getattr(each, "type", None) for each in walk(predicate.root))
-    return any(kind is not None and pa.types.is_timestamp(kind) for kind in kinds)
+    """Whether a part of the condition has another value in another time zone; literals of times name theirs."""
+    moved = (part for part in walk(predicate.root) if isinstance(part, (Call, Cast)))
+    return any(pa.types.is_timestamp(each.type) for part in moved for each in (part, *children(part)))

@@ -9,11 +9,9 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from ..data_source.read_plan import snapshot_for
 from ..errors import as_spark_users_know
 from ..options import ReadOptions
 from ..scan.read import read
-from ..schemas import requested
 from ..stream_options import StreamReadOptions
 from .known_tables import ReadsTables
 
@@ -21,7 +19,7 @@ from .known_tables import ReadsTables
 class Reader(ReadsTables, DataFrameReader):
     """PySpark's reader, which also remembers the format and the options, and reads `format("sluice")` itself.
 
-    With a schema, or for a table's changes, `format("sluice")` is read by the data source.
+    A table's changes are read by the data source.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -50,24 +48,7 @@ class Reader(ReadsTables, DataFrameReader):
         place = path if path is not None else self._options.get("path")
         with as_spark_users_know():
             # data sources refuse several paths, and no path, and say why
-            if self._wanted is None and isinstance(place, str):
-                return self._read(place)
-            if self._wanted is not None and isinstance(place, str):
-                self._fix(self._wanted, place)
-            return super().load(path)
-
-    def _fix(self, wanted: StructType, location: str) -> None:
-        """Have the data source read the version of this moment, unless the options name one.
-
-        Raises SchemaMismatch now for a schema that the table's rows do not fit; the data source would when they are read.
-        """
-        options = self._parsed(location)
-        if options.changes is not None:
-            return
-        snapshot = snapshot_for(options)
-        requested(wanted, snapshot.struct)
-        if options.version is None and options.timestamp_ms is None:
-            DataFrameReader.option(self, "loadedVersion", snapshot.version)
+            return self._read(place) if isinstance(place, str) else super().load(path)
 
     def _parsed(self, location: str) -> ReadOptions:
         return ReadOptions.parse({**self._options.besides("path"), "path": location})
@@ -82,6 +63,7 @@ class Reader(ReadsTables, DataFrameReader):
                     address.location,
                     options.version,
                     options.timestamp_ms,
+                    self._wanted,
                     where=options.where,
                     coordinator=address.coordinator,
                     storage_options=address.storage_options,

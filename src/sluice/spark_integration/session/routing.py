@@ -3,8 +3,8 @@
 PySpark's data sources written in Python get neither the save mode nor the partitioning nor a table's name, and read without
 pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's
 own class: so the first such session puts properties of its own in the place of `DataFrame.write`, `DataFrame.writeStream` and
-`DataFrame.sparkSession`, and a function in that of `DataFrame.writeTo`. They ask whether the DataFrame's session has
-`spark.sluice.routing`, and are PySpark's own otherwise. The setting goes with `newSession()` and with the sessions that Spark
+`DataFrame.sparkSession`, and functions in those of `DataFrame.writeTo` and `DataFrame.explain`. They ask whether the DataFrame's session
+has `spark.sluice.routing`, and are PySpark's own otherwise. The setting goes with `newSession()` and with the sessions that Spark
 clones for streams, which `sparkSession` makes `Session`s, too; setting it to false switches routing off for one session, and
 `unroute` takes everything back. Sessions of Spark Connect have other classes, which stay as they are.
 """
@@ -12,6 +12,7 @@ clones for streams, which `sparkSession` makes `Session`s, too; setting it to fa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame as AnyDataFrame
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ..active_session import run_stop_hooks
+from ..scan.explaining import files_read
 from .reader import Reader, StreamReader
 from .stream_writer import StreamWriter
 from .writer import Writer
@@ -36,6 +38,7 @@ _write: Final[Any] = DataFrame.__dict__["write"]
 _write_to: Final[Any] = DataFrame.__dict__["writeTo"]
 _write_stream: Final[Any] = DataFrame.__dict__["writeStream"]
 _spark_session: Final[Any] = DataFrame.__dict__["sparkSession"]
+_explain: Final[Any] = DataFrame.__dict__["explain"]
 
 Statements: TypeAlias = Callable[[SparkSession, str, Any, Mapping[str, Any]], AnyDataFrame]
 """Carries out one statement of a session: its text, the values of its parameters, and the DataFrames that it names in braces."""
@@ -110,6 +113,7 @@ def _routed(session: SparkSession) -> SparkSession:
         setattr(DataFrame, "writeTo", _writer_to_of)  # noqa: B010
         setattr(DataFrame, "writeStream", property(_stream_writer_of, doc=_write_stream.__doc__))  # noqa: B010
         setattr(DataFrame, "sparkSession", property(_session_of, doc=_spark_session.__doc__))  # noqa: B010
+        setattr(DataFrame, "explain", _explained)  # noqa: B010
     return session
 
 
@@ -124,6 +128,7 @@ def unroute(session: SparkSession | None = None) -> None:
         setattr(DataFrame, "writeTo", _write_to)  # noqa: B010
         setattr(DataFrame, "writeStream", _write_stream)  # noqa: B010
         setattr(DataFrame, "sparkSession", _spark_session)  # noqa: B010
+        setattr(DataFrame, "explain", _explain)  # noqa: B010
         if isinstance(session, Session):
             session.__class__ = SparkSession  # type: ignore[assignment]
             session.conf.set(ROUTING, "false")
@@ -146,3 +151,13 @@ def _writer_to_of(frame: DataFrame, table: str) -> DataFrameWriterV2:
 
 def _stream_writer_of(frame: DataFrame) -> DataStreamWriter:
     return StreamWriter(frame) if is_routed(frame.sparkSession) else _write_stream.__get__(frame)
+
+
+@wraps(_explain)
+def _explained(frame: DataFrame, extended: bool | str | None = None, mode: str | None = None) -> None:
+    _explain(frame, extended, mode)
+    session = frame.sparkSession
+    if is_routed(session):
+        jdf: Any = frame._jdf
+        for line in files_read(session, jdf.queryExecution()):
+            print(line)  # noqa: T201 - as PySpark does

@@ -1,0 +1,309 @@
+"""The files of a table's version as Spark's own scan asks for them while it plans: only those that a query's conditions leave.
+
+Spark calls an object of Python through py4j, on the thread that plans: the caller's, or one of Spark's own, while the caller waits.
+So nothing here takes a lock, and what a call needs was read before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors.exceptions import captured
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from ...storage.actions.filetable import picked
+from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError
+from ...storage.expressions.evaluate import may_fail
+from ...storage.pruning.partition_maps import partition_texts
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.partitions import decode_column
+from ...storage.schema.schema import PrimitiveType, StructField, StructType
+from ..errors import known_to_spark, missing_file
+from ..jvm import class_in_jvm, items
+from ..schemas import to_spark
+from .catalyst import attribute_named, predicate_in
+from .deletions import Lost, bits_of
+from .jvm_files import Cell, JvmFiles, cells
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Names of partition columns that the table lacks: the file's number as text, the bits of its deleted rows, the id of its first row,
+    and the version of its commit. None: the scan has no such column.
+    """
+
+    number: str | None = None
+    bits: str | None = None
+    base: str | None = None
+    version: str | None = None
+
+    @property
+    def fields(self) -> list[StructField]:
+        """The columns."""
+        kinds = {self.number: "string", self.bits: "binary", self.base: "long", self.version: "long"}
+        return [StructField(name, PrimitiveType(kind)) for name, kind in kinds.items() if name is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files of a version, of a table with this schema, in its folder `root` as Spark spells it; `spelled` does so for a file's path.
+
+    `whole` is the table's id if these are all files of the version: Spark may use the rows that it keeps of one such scan for another.
+    """
+
+    label: str
+    root: str
+    files: pa.Table
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    spelled: Callable[[str], str]
+    lost: Lost
+    hidden: Hidden
+    whole: str | None
+
+    @property
+    def partition_schema(self) -> StructType:
+        """The columns whose values belong to files, the hidden ones last."""
+        known = [field for name in self.partition_columns if (field := self.schema.get(name)) is not None]
+        return StructType([*known, *self.hidden.fields])
+
+
+class CallbackFailed(Exception):
+    """Carries the number of an error through the JVM, which keeps a callback's traceback as text only."""
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_numbers: Final = itertools.count()
+_raised: Final[OrderedDict[int, Exception]] = OrderedDict()
+_RAISED_MAX: Final = 64
+_CARRIED: Final = re.compile(r"sluice-callback-(\d+)")
+
+
+def _kept(method: _Method) -> _Method:
+    """Keep what the method raises, for the user's thread to raise it."""
+
+    @wraps(method)
+    def call(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            number = next(_numbers)
+            _raised[number] = error
+            while len(_raised) > _RAISED_MAX:
+                _raised.popitem(last=False)
+            raise CallbackFailed(f"sluice-callback-{number}") from error
+
+    return call  # type: ignore[return-value]
+
+
+def _converting(convert: Callable[[Any], Exception]) -> Callable[[Any], Exception]:
+    """In front of PySpark's function that makes exceptions of Java's: gives the error that a callback raised, if that is the cause,
+    and MissingObject for a file of ours that is gone.
+    """
+
+    @wraps(convert)
+    def converted(error: Any) -> Exception:
+        text = str(getattr(SparkContext._jvm, "org.apache.spark.util.Utils").exceptionString(error))
+        carried = _CARRIED.search(text)
+        kept = None if carried is None else _raised.get(int(carried[1]))
+        gone = missing_file(text) if kept is None else None
+        if gone is not None and any(each.has_inside(str(gone.details["path"])) for each in list(_indexes.values())):
+            kept = gone
+        if kept is None:
+            return convert(error)
+        return known_to_spark(kept) if isinstance(kept, SluiceError) else kept
+
+    converted.is_of_sluice = True  # type: ignore[attr-defined]
+    return converted
+
+
+_indexes: Final[WeakValueDictionary[str, FileIndex]] = WeakValueDictionary()
+
+
+def index_of(location: Any) -> FileIndex | None:
+    """The one that a Java object stands for; None for a FileIndex of Spark's."""
+    return _indexes.get(str(location.toString()))
+
+
+class FileIndex:
+    """Implements Spark's interface of this name."""
+
+    class Java:
+        """What py4j reads."""
+
+        implements: Final = ["org.apache.spark.sql.execution.datasources.FileIndex"]
+
+    def __init__(self, spark: SparkSession, files: Files) -> None:
+        self._spark = spark
+        self._files = files
+        self._jvm = JvmFiles.of(spark)
+        self._size = int(pc.sum(files.files["size"]).as_py() or 0)
+        self.schema = self._of_jvm(files.partition_schema)
+        which = f"scan {next(_numbers)}" if files.whole is None else f"table {files.whole} {files.hidden}"
+        self._text = f"{files.label}, {files.files.num_rows} files, {which}"
+        _indexes[self._text] = self
+
+    def _of_jvm(self, schema: StructType) -> Any:
+        return class_in_jvm(self._spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(schema).json())
+
+    def has_inside(self, path: str) -> bool:
+        """Whether a path in a message of Spark's lies in the table's folder."""
+        return _plain(path).startswith(_plain(self._files.root) + "/")
+
+    # Spark's names
+
+    @_kept
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
+        """The files that conditions leave. Those on partition columns alone, Spark does not evaluate again."""
+        chosen = self.chosen(items(partition_filters), items(data_filters))
+        files, hidden = chosen.files, self._files.hidden
+        paths = [self._files.spelled(uri) for uri in files["path"].to_pylist()]
+        statuses = list(zip(paths, files["size"].to_pylist(), files["modification_time"].to_pylist(), strict=True))
+        names = self._files.partition_schema.names
+        columns = [chosen.cells(name, hidden, self._files) for name in names]
+        return self._jvm.directories(statuses, self.schema, list(zip(*columns, strict=True)) if names else None)
+
+    @_kept
+    def rootPaths(self) -> Any:  # noqa: N802
+        """The table's folder."""
+        return self._jvm.sequence([class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(self._files.root)])
+
+    @_kept
+    def inputFiles(self) -> Any:  # noqa: N802
+        """All paths."""
+        return self._jvm.texts([self._files.spelled(uri) for uri in self._files.files["path"].to_pylist()])
+
+    def refresh(self) -> None:
+        """A version does not change."""
+
+    def sizeInBytes(self) -> int:  # noqa: N802
+        """The bytes of all files, by which Spark chooses how to join."""
+        return self._size
+
+    def partitionSchema(self) -> Any:  # noqa: N802
+        """The columns whose values belong to files."""
+        return self.schema
+
+    def metadataOpsTimeNs(self) -> Any:  # noqa: N802
+        """Nothing was listed before."""
+        return class_in_jvm(self._spark, "scala.Option").empty()
+
+    def isTimeTravel(self) -> bool:  # noqa: N802
+        """Whether the files never change (since PySpark 4.3)."""
+        return True
+
+    def hashCode(self) -> int:  # noqa: N802
+        """One number for equal ones."""
+        return hash(self._text) & 0x7FFFFFFF
+
+    def equals(self, other: Any) -> bool:
+        """Whether another one has the same files; Java hands it over as an object of its own."""
+        return other is not None and str(other.toString()) == self._text
+
+    def toString(self) -> str:  # noqa: N802
+        """What Spark shows of it, the same for equal ones."""
+        return self._text
+
+    def chosen(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> Chosen:
+        """The files that conditions leave."""
+        whole = self._files
+        chosen = Chosen(whole.files, pa.array(range(whole.files.num_rows), pa.int64()))
+        for tree in data_filters:
+            chosen = self._left(chosen, predicate_in(tree, attribute_named, whole.schema)[0])
+        by_spark: list[Any] = []
+        for tree in partition_filters:
+            predicate, exact = predicate_in(tree, attribute_named, whole.schema)
+            chosen = self._left(chosen, predicate)
+            if predicate is None or not exact or may_fail(predicate.root):
+                by_spark.append(tree)
+        for tree in by_spark:
+            chosen = self._left_by_spark(chosen, tree)
+        return chosen
+
+    def described(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> str:
+        """For people: how many files conditions leave, and what they weigh."""
+        files = self.chosen(partition_filters, data_filters).files
+        size = int(pc.sum(files["size"]).as_py() or 0)
+        return f"{self._files.label}: {files.num_rows} of {self._files.files.num_rows} files, {size} of {self._size} bytes"
+
+    def _left(self, chosen: Chosen, predicate: Predicate | None) -> Chosen:
+        whole = self._files
+        if predicate is None or not chosen.files.num_rows:
+            return chosen
+        return chosen.where(predicate.may_match(chosen.files, schema=whole.schema, partition_columns=whole.partition_columns))
+
+    def _left_by_spark(self, chosen: Chosen, tree: Any) -> Chosen:
+        """The files whose partition values satisfy a condition that only Spark can evaluate."""
+        if not chosen.files.num_rows:
+            return chosen
+        attributes = tree.references().toSeq()
+        columns = [chosen.cells(each.name(), self._files.hidden, self._files) for each in items(attributes)]
+        predicate = class_in_jvm(self._spark, "org.apache.spark.sql.catalyst.expressions.Predicate").create(tree, attributes)
+        rows = list(zip(*columns, strict=True)) if columns else [()] * chosen.files.num_rows
+        distinct = list(dict.fromkeys(rows))
+        holds = dict(zip(distinct, self._jvm.satisfying(predicate, distinct), strict=True))
+        return chosen.where(pa.array([holds[row] for row in rows], pa.bool_()))
+
+
+def _plain(path: str) -> str:
+    """A path without what Java's URIs escape, with one slash after the scheme, as in `file:/a` and `file:///a`."""
+    return re.sub(r":/+", ":/", unquote(path), count=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Some of the files, with their numbers among all."""
+
+    files: pa.Table
+    numbers: pa.Array
+
+    def where(self, mask: pa.BooleanArray) -> Chosen:
+        """Those of them for which the mask is true."""
+        return Chosen(picked(self.files, mask), self.numbers.filter(mask))
+
+    def cells(self, name: str, hidden: Hidden, whole: Files) -> list[Cell]:
+        """The files' values in one of the partition columns, as Spark's rows have them."""
+        if name == hidden.number:
+            return [str(number).encode() for number in self.numbers.to_pylist()]
+        if name == hidden.bits:
+            lost = whole.lost(self.files)
+            return [bits_of(lost[uri]) if uri in lost else None for uri in self.files["path"].to_pylist()]
+        if name == hidden.base:
+            return list(self.files["base_row_id"].to_pylist())
+        if name == hidden.version:
+            return list(self.files["default_row_commit_version"].to_pylist())
+        field = whole.schema.get(name)
+        assert field is not None
+        assert isinstance(field.type, PrimitiveType)
+        [texts] = partition_texts(self.files["partition_values"], [name])
+        return cells(decode_column(texts, field.type))
+
+
+def prepare(spark: SparkSession) -> None:
+    """Let Java call Python, where what is raised arrives at the user.
+
+    A program may have started py4j's server itself, on a port that Java does not know: Java gets the port on which it listens.
+    """
+    if not hasattr(captured.convert_exception, "is_of_sluice"):
+        setattr(captured, "convert_exception", _converting(captured.convert_exception))  # noqa: B010 - a function of PySpark's
+    context: Any = spark.sparkContext
+    gateway = context._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    port = gateway._callback_server.get_listening_port()
+    server: Any = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    client: Any = server.getCallbackClient()
+    if client.getPort() != port:
+        server.resetCallbackClient(client.getAddress(), port)
