@@ -39,6 +39,7 @@ def transaction(
     user_metadata: str | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     consumer: Consumer | None = None,
+    if_version: Mapping[Any, int] | None = None,
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
@@ -50,8 +51,9 @@ def transaction(
     is first used; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
     `transaction` = (application id, number) makes it happen once: if the tables have that number, the answer is
     `Commit.repeated`; a `key`, any text that identifies it, such as "nightly-2026-01-01", does the same. `commit` raises
-    HalfCommitted if the transaction was lost in some of the tables with the coordinator's data. The histories show the text
-    `user_metadata` with the commits, by default the one in the session's settings.
+    HalfCommitted if the transaction was lost in some of the tables with the coordinator's data. `if_version` gives some tables, which
+    take part from the beginning, the version that each must still have: it commits only as the very next one of each of them. The
+    histories show the text `user_metadata` with the commits, by default the one in the session's settings.
 
     With a `consumer` of a table it is `consumer.transaction()`, which consumes the batch in hand, with the rows and operations of Spark:
     the consumer says which tables take part, and what makes it happen once. Raises InvalidRequest if something else says so, too.
@@ -71,6 +73,7 @@ def transaction(
             "key": key,
             "storage_options": storage_options,
             "ack": ack if ack != "published" else None,
+            "if_version": if_version,
         }
         for name, value in given.items():
             if value:
@@ -88,6 +91,7 @@ def transaction(
         elsewhere=_dataframes,
         user_metadata=text,
         beside=beside,
+        if_version=if_version,
     )
 
 

@@ -449,8 +449,9 @@ class Texts:
     def _by_rule(self, name: str) -> Any:
         """The value of an option by the rule of that name in snake case; None if it was not given."""
         text = self._values.get(name)
-        rule = RULES[_CAPITAL.sub(r"_\1", name).lower()]
-        return None if text is None else rule.of_text(f"the option {name}", text, option=name)
+        if text is None:
+            return None
+        return RULES[_CAPITAL.sub(r"_\1", name).lower()].of_text(f"the option {name}", text, option=name)
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Column names: `a,b`, or a JSON list for names with commas."""

@@ -260,6 +260,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "version": _VERSION,
     "read_version": whole("a version", 0, _VERSION_MAX),
     "if_version": whole("a version", -1, _VERSION_MAX),
+    **dict.fromkeys(
+        ("transaction.if_version", "JointTransaction.if_version"),
+        Rule(
+            "a mapping of tables to their versions",
+            lambda value: isinstance(value, Mapping) and all(_TABLE.holds(each) and _VERSION.holds(of) for each, of in value.items()),
+        ),
+    ),
     "after": _AFTER,
     "up_to": _AFTER,
     **dict.fromkeys(

@@ -104,6 +104,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         elsewhere: Elsewhere | None = None,
         user_metadata: str | None = None,
         beside: Callable[[JointTransaction, Named], Any] | None = None,
+        if_version: Mapping[Any, int] | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s)
         self._coordinator = coordinator
@@ -120,8 +121,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._changes: list[tuple[Access, Change]] | None = None
         self._info = CommitInfo({})
         self._chance: Chance | None = None
-        if tables:
-            self._begin([self._open(table) for table in tables])
+        self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
+        if tables or if_version:
+            self._begin([self._open(table) for table in (*tables, *(if_version or ()))])
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -279,6 +281,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         with first.bounding(self._timeout_s) as deadline:
             chance.take([table.access.ours.leases for table in fresh.values()], deadline)
             versions = self._versions(fresh, deadline)
+            for location, latest in versions.items():
+                if self._if_version.get(location, -1) > latest:
+                    raise fresh[location].access.beyond(self._if_version[location], latest)
             transaction_id = self._id or first.new_transaction_id()
             parts = {
                 location: table.joined(
@@ -289,6 +294,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                     timeout_s=self._timeout_s,
                     chance=chance,
                     user_metadata=self._user_metadata,
+                    if_version=self._if_version.get(location),
                 )
                 for location, table in fresh.items()
             }

@@ -84,6 +84,7 @@ class TableWrites:
         timeout_s: Timeout,
         chance: Chance,
         user_metadata: str | None = None,
+        if_version: int | None = None,
     ) -> Transaction:
         """An open transaction on a version, under an id that it shares with other tables; it does not commit alone."""
         return Transaction(
@@ -95,6 +96,7 @@ class TableWrites:
             timeout_s=timeout_s,
             chance=chance,
             user_metadata=user_metadata,
+            if_version=if_version,
         )
 
     def append(

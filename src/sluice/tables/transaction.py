@@ -361,7 +361,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         self._require_open()
         change = self._finished()
-        return self._change_of((), {}) if change is None and self.basis[1] is not None else change
+        depends = self.basis[1] is not None or self._if_version is not None
+        return self._change_of((), {}) if change is None and depends else change
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""

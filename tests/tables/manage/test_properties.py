@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 import sluice
@@ -16,6 +17,8 @@ from sluice.storage.actions import Protocol
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.errors import InvalidRequest
 from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
+from sluice.tables.manage.columns import add_columns
+from sluice.tables.manage.properties import set_properties
 from tests.tables.conftest import FLIGHTS, Place, flights
 
 Change = Callable[[sluice.Table], object]
@@ -420,3 +423,25 @@ def test_defaults_are_what_is_accepted() -> None:
         default = each.default.split(";")[0].strip("`")
         if default:
             each.check(each.name, default)
+
+
+@pytest.mark.parametrize("first", ["set_properties", "add_columns"])
+def test_properties_set_beside_added_columns_both_hold_after_the_loser_repeats(place: Place, first: str) -> None:
+    table, other = place.create(), place.open()
+
+    def set_one() -> Any:
+        return set_properties(table.access, {"owner": "ops"})
+
+    def add_one() -> Any:
+        return add_columns(other.access, [sluice.NewColumn(pa.field("gate", pa.string()))])
+
+    winner, loser = (set_one, add_one) if first == "set_properties" else (add_one, set_one)
+    late = loser()  # made on version 0, and filed after the other's commit
+    table.access.ours.commit(winner())
+    with pytest.raises(sluice.MetadataChangedException, match="came first and concerns the table's metadata"):
+        table.access.ours.commit(late)
+    assert place.open().version == 1
+    table.access.ours.commit(loser())
+    shown = place.open()
+    assert shown.properties["owner"] == "ops"
+    assert "gate" in shown.schema.names
