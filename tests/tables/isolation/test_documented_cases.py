@@ -1,0 +1,154 @@
+"""Cases that documentations tell in words: which of the transactions commit, and what the tables hold then."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.errors import ConcurrentAppendException, ConcurrentModification
+from tests.tables.conftest import Place
+from tests.tables.isolation.matrices import Rows, create, read, table_of
+
+LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+VECTORS: Final = {"delta.enableDeletionVectors": "true"}
+
+
+# -- "txn1, a long running delete, and txn2, which inserts data deleted by txn1" -----------------------------------------
+
+
+@pytest.mark.parametrize("deletes", ["part = 1", "part = 1 AND id <= 100"])
+def test_a_long_running_delete_and_an_insert_of_what_it_deletes_when_serializable(place: Place, deletes: str) -> None:
+    """In the order txn2, txn1 the inserted row should not be there: so txn1 does not commit, and deletes it when it is repeated."""
+    rows = create(place, {"delta.isolationLevel": "Serializable"}, partitioned=True)
+    txn1 = place.open().begin()
+    txn1.delete(deletes)
+    place.open().append(table_of({100: (1, 0)}))
+    with pytest.raises(ConcurrentAppendException) as refused:
+        txn1.commit()
+    assert refused.value.rule == "appended-what-i-read"
+    assert read(place) == {**rows, 100: (1, 0)}
+    place.open().delete(deletes)
+    assert read(place) == {key: row for key, row in rows.items() if row[0] != 1}
+
+
+@pytest.mark.parametrize("deletes", ["part = 1", "part = 1 AND id <= 100"])
+def test_a_long_running_delete_and_an_insert_of_what_it_deletes_when_write_serializable(place: Place, deletes: str) -> None:
+    """Both commit, as if txn1 had come first: readers may see what txn2 inserted."""
+    rows = create(place, {"delta.isolationLevel": "WriteSerializable"}, partitioned=True)
+    txn1 = place.open().begin()
+    txn1.delete(deletes)
+    second = place.open().append(table_of({100: (1, 0)}))
+    first = txn1.commit()
+    assert first is not None
+    assert second is not None
+    assert first.version == second.version + 1, "the history has them the other way round"
+    assert read(place) == {**{key: row for key, row in rows.items() if row[0] != 1}, 100: (1, 0)}
+
+
+# -- a blind append between two changes that refer to its rows -----------------------------------------------------------
+
+Change = Callable[[sluice.Transaction], Any]
+CHANGES: Final[dict[str, Change]] = {
+    "append": lambda transaction: transaction.append(table_of({100: (1, 0)})),
+    "update": lambda transaction: transaction.update({"v": "v + 1000"}, "id IN (10, 100)"),
+    "delete": lambda transaction: transaction.delete("id IN (14, 100)"),
+}
+"""The update and the delete change rows of different files, and would both change the row that is appended."""
+ON_MODEL: Final[dict[str, Callable[[Rows], Rows]]] = {
+    "append": lambda rows: {**rows, 100: (1, 0)},
+    "update": lambda rows: {key: (part, v + 1000) if key in (10, 100) else (part, v) for key, (part, v) in rows.items()},
+    "delete": lambda rows: {key: row for key, row in rows.items() if key not in (14, 100)},
+}
+
+
+def refused(policy: str, level: str, name: str, before: Sequence[str]) -> bool:
+    """Whether a transaction is refused after those that committed before it, in the words of each documentation."""
+    if name == "append":
+        return False  # a blind append reads nothing
+    if policy == "maxcompute-transactional":
+        return bool(before)  # an UPDATE or DELETE fails after any other operation that committed
+    return level == "Serializable" and "append" in before  # the appended row is one that it would have changed
+
+
+@pytest.mark.parametrize("policy", ["delta", "databricks", "maxcompute-transactional"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("order", list(itertools.permutations(CHANGES)), ids=", ".join)
+def test_a_blind_append_between_two_changes_that_refer_to_its_rows(place: Place, policy: str, level: str, order: Sequence[str]) -> None:
+    first = create(place, {**VECTORS, "delta.isolationLevel": level, "sluice.conflictPolicy": policy}, partitioned=False)
+    begun = {name: place.open().begin() for name in CHANGES}
+    for name, transaction in begun.items():
+        CHANGES[name](transaction)
+    committed: list[str] = []
+    for name in order:
+        if refused(policy, level, name, committed):
+            with pytest.raises(ConcurrentModification):
+                begun[name].commit()
+        else:
+            begun[name].commit()
+            committed.append(name)
+    serial = committed if level == "Serializable" else sorted(committed, key=lambda name: name == "append")  # the append as the last one
+    wanted = first
+    for name in serial:
+        wanted = ON_MODEL[name](wanted)
+    assert read(place) == wanted
+
+
+@pytest.mark.parametrize("policy", ["delta", "databricks", "maxcompute-transactional"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_change_that_saw_the_append_pins_its_place(place: Place, policy: str, level: str) -> None:
+    """The update did not see the appended row, so it comes before it; but another change did, and committed before the update."""
+    first = create(place, {**VECTORS, "delta.isolationLevel": level, "sluice.conflictPolicy": policy}, partitioned=False)
+    update = place.open().begin()
+    CHANGES["update"](update)
+    place.open().append(table_of({100: (1, 0)}))
+    place.open().update({"v": "v + 1"}, "id = 100")
+    if level == "SnapshotIsolation" and policy != "maxcompute-transactional":
+        update.commit()
+        assert read(place) == {**first, 10: (1, 1000), 100: (1, 1)}
+        return
+    with pytest.raises(ConcurrentModification):
+        update.commit()
+    assert read(place) == {**first, 100: (1, 1)}
+
+
+# -- smart resolution inside a transaction over several tables -----------------------------------------------------------
+
+
+def test_a_joint_transaction_meets_a_compaction_in_one_table_and_a_disjoint_delete_in_the_other(tmp_path: Path) -> None:
+    """The rows that it deletes are found in the compacted file, and its vector is put together with the other's: it commits in both."""
+    address = f"memory://{uuid.uuid4().hex}"
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64())])
+
+    def opened(name: str) -> sluice.Table:
+        return sluice.Table.open(tmp_path / name, coordinator=address)
+
+    for name in ("orders", "stock"):
+        table = sluice.Table.create(tmp_path / name, schema, properties=VECTORS, coordinator=address)
+        for start in (0, 10):
+            table.append(pa.table({"id": range(start, start + 10), "v": [0] * 10}, schema=schema))
+    orders, stock = opened("orders"), opened("stock")
+    joint = sluice.transaction(tables=[orders, stock])
+    joint.delete(orders, "id IN (3, 13)")
+    joint.update(stock, {"v": "v - 1"}, "id = 3")
+    compacted = opened("orders").compact()
+    opened("stock").delete("id = 4")
+    joint.commit()
+    assert compacted is not None
+    assert (joint.commit_info[orders].version, joint.commit_info[stock].version) == (4, 4)
+    ids = [*range(20)]
+    assert held(orders) == {key: 0 for key in ids if key not in (3, 13)}
+    assert held(stock) == {key: -1 if key == 3 else 0 for key in ids if key != 4}
+    assert orders.refresh().snapshot().num_files == 1, "the compacted file, with a vector"
+
+
+def held(table: sluice.Table) -> dict[int, int]:
+    rows = table.refresh().snapshot().to_arrow()
+    assert rows.num_rows == len(set(rows["id"].to_pylist()))
+    return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
