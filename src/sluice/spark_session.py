@@ -8,6 +8,7 @@ PYSPARK_PYTHON and SLUICE_COORDINATOR before it, or give `coordinator` as an opt
 from __future__ import annotations
 
 import json
+import logging
 import os
 import site
 import sys
@@ -25,6 +26,10 @@ from .storage.arguments import checked
 from .storage.errors import InvalidRequest
 from .storage.stores.s3_options import S3Options, redact_logs
 
+_log: Final = logging.getLogger(__name__)
+_DELTA_LAKE: Final = ("io.delta.sql.DeltaSparkSessionExtension", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+# Where a builder names the jars that have those classes.
+_JARS: Final = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 _CONFIGURATION: Final = {
     # Larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -47,7 +52,8 @@ def configure(
     background, beside Spark, and runs as long as this program. With `routing` the session of the returned builder sends
     `format("sluice")` of its `read` and of its DataFrames' `write` to sluice's own code, which knows all save modes and reads
     with Spark's own scan, and its `sql` to `sluice.sql` (see `spark_integration.session.routing`); `unroute` takes that back.
-    Raises InvalidRequest if the JVM is already running with other settings, which it
+    Settings of the builder that name Delta Lake's extension and catalog are taken away unless it names Delta Lake's jars, too:
+    "delta" then means sluice in the session. Raises InvalidRequest if the JVM is already running with other settings, which it
     would keep.
     """
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
@@ -63,6 +69,7 @@ def configure(
         environment, told=[name for name in environment if name.startswith("SLUICE_") and (application or name != "SLUICE_APPLICATION")]
     )
     os.environ.update(environment)
+    _leave_out_delta_lake(builder)
     for key, value in _CONFIGURATION.items():
         builder = builder.config(key, value)
     start_embedded(coordinator)
@@ -77,6 +84,22 @@ def _carried_out(spark: SparkSession, text: str, args: Any, frames: Mapping[str,
     from .sql_on_spark.running import by_session
 
     return by_session(spark, text, args, **frames)
+
+
+def _leave_out_delta_lake(builder: SparkSession.Builder) -> None:
+    """Take the classes of Delta Lake out of a builder's settings where the session will not have them."""
+    settings: dict[str, Any] = builder._options
+    if any("delta" in str(settings.get(name, "")) for name in _JARS):
+        return
+    for name, value in list(settings.items()):
+        kept = [each for each in str(value).split(",") if each.strip() not in _DELTA_LAKE]
+        if len(kept) == len(str(value).split(",")):
+            continue
+        _log.info("the setting %s=%s is left out: the tables are sluice's", name, value)
+        if kept:
+            settings[name] = ",".join(kept)
+        else:
+            del settings[name]
 
 
 def _python_path() -> str:

@@ -39,16 +39,16 @@ def optimize() -> DeltaOptimizeBuilder:
 
 WRONG: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     ("no session", AssertionError, "SparkSession", lambda: DeltaTable.forPath(UNUSED, "/t")),
-    ("a condition of another type", TypeError, "condition is 1", lambda: table().delete(1)),  # type: ignore[arg-type]
-    ("an update without set", ValueError, "set is None", lambda: table().update("true")),
-    ("a set that is a list", TypeError, "dict", lambda: table().update(set=[("a", "1")])),  # type: ignore[arg-type]
-    ("a key that is no name", TypeError, "names of columns", lambda: table().update(set={1: "1"})),  # type: ignore[dict-item]
-    ("a value that is no expression", TypeError, "Column", lambda: table().update(set={"a": 1})),  # type: ignore[dict-item]
-    ("a merge of nothing", ValueError, "source is None", lambda: table().merge(UNUSED, "true")),
-    ("a merge of rows", TypeError, "DataFrame", lambda: table().merge([1], "true")),  # type: ignore[arg-type]
-    ("a clause without set", ValueError, "whenMatchedUpdate", lambda: merge().whenMatchedUpdate("true")),
-    ("a clause without values", ValueError, "whenNotMatchedInsert", lambda: merge().whenNotMatchedInsert("true")),
-    ("a clause's wrong condition", TypeError, "condition", lambda: merge().whenMatchedDelete(1)),  # type: ignore[arg-type]
+    ("a condition of another type", TypeError, "condition is 1.* must be a Spark SQL Column or a string", lambda: table().delete(1)),  # type: ignore[arg-type]
+    ("an update without set", ValueError, "set cannot be None", lambda: table().update("true")),
+    ("a set that is a list", TypeError, "must be a dict", lambda: table().update(set=[("a", "1")])),  # type: ignore[arg-type]
+    ("a key that is no name", TypeError, "Keys of dict in set must contain only", lambda: table().update(set={1: "1"})),  # type: ignore[dict-item]
+    ("a value that is no expression", TypeError, "Values of dict in set must contain only", lambda: table().update(set={"a": 1})),  # type: ignore[dict-item]
+    ("a merge of nothing", ValueError, "source is None.* cannot be None", lambda: table().merge(UNUSED, "true")),
+    ("a merge of rows", TypeError, "must be DataFrame", lambda: table().merge([1], "true")),  # type: ignore[arg-type]
+    ("a clause without set", ValueError, "whenMatchedUpdate cannot be None", lambda: merge().whenMatchedUpdate("true")),
+    ("a clause without values", ValueError, "whenNotMatchedInsert cannot be None", lambda: merge().whenNotMatchedInsert("true")),
+    ("a clause's wrong condition", TypeError, "must be a Spark SQL Column or a string", lambda: merge().whenMatchedDelete(1)),  # type: ignore[arg-type]
     ("a version that is text", ValueError, "version is '1'", lambda: table().restoreToVersion("1")),  # type: ignore[arg-type]
     ("a time that is a number", ValueError, "timestamp is 1", lambda: table().restoreToTimestamp(1)),  # type: ignore[arg-type]
     ("a clone to a number", ValueError, "target is 1", lambda: table().clone(1)),  # type: ignore[arg-type]

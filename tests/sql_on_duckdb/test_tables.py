@@ -62,7 +62,7 @@ def test_tables_are_altered_cared_for_and_dropped(warehouse: Warehouse) -> None:
     assert warehouse.catalog.open("sales.v").properties["owner"] == "me"
     with pytest.raises(sluice.InvalidRequest, match="hours"):
         warehouse.sql("VACUUM sales.v RETAIN 0 HOURS")
-    with pytest.raises(sluice.TableExists, match=r"line 1, column 14: there is a table sales\.v already"):
+    with pytest.raises(sluice.TableExists, match=r"line 1, column 14: a table sales\.v already exists"):
         warehouse.sql("CREATE TABLE sales.v USING sluice AS SELECT 1 AS a")
     with pytest.raises(sluice.UnsupportedFeature, match="a table of parquet; that needs Spark"):
         warehouse.sql("CREATE TABLE p (a INT) USING parquet")
@@ -148,7 +148,6 @@ def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
         ("CACHE LAZY TABLE sales.t", "cache the rows of a query"),
         ("EXPLAIN EXTENDED DELETE FROM sales.t WHERE id = 1", "column 30: this is a table of sluice: Spark has no plan for a change"),
         ("LOAD DATA INPATH '/x' OVERWRITE INTO TABLE sales.t", "COPY INTO t FROM 'path'"),
-        ("ALTER TABLE sales.t DROP IF EXISTS PARTITION (p = 1)", "TRUNCATE TABLE t PARTITION"),
         ("ALTER TABLE sales.t SET LOCATION 'x'", "a table stays where its log is"),
     ],
 )

@@ -91,7 +91,7 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
         ("CREATE TABLE t (a INT) USING sluice CLUSTER BY AUTO", "column 37: sluice's tables have no CLUSTER BY AUTO"),
         ("CREATE TABLE t USING sluice", "has no columns"),
         ("CREATE TABLE t (a INT) USING sluice AS SELECT 1", "has the query's columns"),
-        ("REPLACE TABLE sales.none USING sluice AS SELECT 1 AS a", "there is no table sales.none to replace"),
+        ("REPLACE TABLE sales.none USING sluice AS SELECT 1 AS a", "the table sales.none, which is to be replaced, cannot be found"),
         ("CREATE TABLE nowhere.t (a INT) USING sluice", "nowhere"),
     ):
         with pytest.raises(AnalysisException, match=message):
@@ -186,6 +186,3 @@ def test_columns_namespaces_and_loading(warehouse: Warehouse, tmp_path: Path) ->
     for name in ("t", "v"):
         warehouse.sql(f"DROP TABLE shop.{name}")
     warehouse.sql("DROP NAMESPACE shop")
-    warehouse.sql("CREATE SCHEMA IF NOT EXISTS of_spark")  # as always
-    assert "of_spark" not in {each.name for each in warehouse.catalog.namespaces()}
-    warehouse.sql("DROP SCHEMA of_spark")

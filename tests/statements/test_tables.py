@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.statements.altering import Alter
-from sluice.statements.maintenance import Convert, Optimize, Restore, Vacuum
+from sluice.statements.altering import Alter, DropPartitions
+from sluice.statements.maintenance import Convert, Generate, Optimize, Restore, Vacuum
 from sluice.statements.reading import Other, read
 from sluice.statements.tables import Clone, Create, Describe, Drop, Show, ShowTables, Undrop
 
@@ -33,6 +33,14 @@ def test_create() -> None:
     assert found.query is not None
     assert found.query.of(CREATE) == "SELECT * FROM raw"
     assert [each.name.parts for each in found.relations] == [("raw",)]
+
+
+@pytest.mark.parametrize("text", ["VACUUM '/a/t'", "OPTIMIZE '/a/t'", "DESCRIBE DETAIL '/a/t'", "DESC HISTORY '/a/t' LIMIT 3"])
+def test_a_location_as_a_string(text: str) -> None:
+    found = read(text)
+    assert isinstance(found, (Vacuum, Optimize, Describe))
+    assert found.target.path == "/a/t"
+    assert text[found.target.start : found.target.end] == "'/a/t'"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,12 @@ STATEMENTS = [
     ("OPTIMIZE t ZORDER BY a, b", Optimize, {"where": None, "z_order_by": ("a", "b")}),
     ("VACUUM t RETAIN 1.5 HOURS DRY RUN", Vacuum, {"hours": "1.5", "dry_run": True}),
     ("VACUUM t", Vacuum, {"hours": None, "dry_run": False}),
+    ("GENERATE symlink_format_manifest FOR TABLE t", Generate, {"mode": "symlink_format_manifest"}),
+    (
+        "ALTER TABLE t DROP IF EXISTS PARTITION (a = 1, b = 'x'), PARTITION (a = 2) PURGE",
+        DropPartitions,
+        {"if_exists": True, "purge": True},
+    ),
     ("RESTORE TABLE t TO VERSION AS OF 3", Restore, {"is_version": True}),
     ("RESTORE t TIMESTAMP AS OF :at", Restore, {"is_version": False}),
 ]

@@ -41,6 +41,7 @@ FORMS: Final[dict[str, tuple[str, ...]]] = {
     "CREATE TABLE t (a INT, b INT, {} )": ("PRIMARY KEY (a)",),
     "ALTER TABLE t ADD COLUMNS (a INT {})": ("NOT NULL", "COMMENT 'c'", "DEFAULT 1"),
     "DROP TABLE t {}": ("PURGE",),
+    "ALTER TABLE t DROP PARTITION (a = 1), PARTITION (a = 2) {}": ("PURGE",),
     "DESCRIBE HISTORY t {}": ("LIMIT 1",),
     "SHOW PARTITIONS t {}": ("PARTITION (a = 1)",),
     "SHOW TABLES {}": ("IN x", "LIKE 'a*'"),
@@ -67,6 +68,7 @@ LISTS: Final = (
     "TRUNCATE TABLE t PARTITION (s = 'a', {S} = 'b')",
     "SHOW PARTITIONS t PARTITION (s = 'a', {S} = 'b')",
     "ALTER TABLE t PARTITION (s = 'a', {S} = 'b') COMPACT MAJOR",
+    "ALTER TABLE t DROP PARTITION (s = 'a', {S} = 'b')",
     "UPDATE t SET s = 1, {S} = 2",
     "UPDATE t AS x SET x.s = 1, {S} = 2",
     "MERGE INTO t USING u ON a = b WHEN MATCHED THEN UPDATE SET s = 1, t.{S} = 2",
@@ -167,7 +169,7 @@ def test_every_kind_of_statement_is_tried() -> None:
     kinds = {getattr(each, "__name__", "") for module in modules for each in getattr(getattr(module, "Statement", None), "__args__", ())}
     texts = [*(form.format(" ".join(clauses)) for form, clauses in FORMS.items()), *(each.replace("{S}", "other") for each in LISTS)]
     tried = {type(read(text)).__name__ for text in texts}
-    without = {"Undrop", "Attach", "Detach", "Comment", "Foreign", "ExplainConflict"}
+    without = {"Undrop", "Attach", "Detach", "Comment", "Foreign", "ExplainConflict", "Generate"}
     assert kinds - tried - without == set()
 
 

@@ -1,4 +1,4 @@
-"""Delta's checks of arguments: the same exception classes for the same mistakes, each with the value, the rule and the remedy."""
+"""Delta's checks of arguments: the same exception classes and key words for the same mistakes, with the value, the rule and the remedy."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ def expression(value: Expression | None, argument: str = "condition") -> Express
     """A condition: a Column or SQL text. Raises TypeError."""
     if value is None or isinstance(value, (Column, str)):
         return value
-    raise TypeError(f"{argument} is {value!r} of {type(value)}; give a Column, or an expression in SQL as a text")
+    raise TypeError(f"{argument} must be a Spark SQL Column or a string, an expression in SQL; it is {value!r} of {type(value)}")
 
 
 def assignments(value: Assignments | None, argument: str) -> dict[str, Expression]:
     """Columns and their new values: a dict of texts to Columns or SQL texts. Raises ValueError for None, TypeError for others."""
     if value is None:
-        raise ValueError(f"{argument} is None; give a dict of column names and expressions")
+        raise ValueError(f"{argument} cannot be None; give a dict of column names and expressions")
     if type(value) is not dict:
-        raise TypeError(f"{argument} is of {type(value)}; give a dict of column names and expressions")
+        raise TypeError(f"{argument} must be a dict of column names and expressions; it is of {type(value)}")
     for name, each in value.items():
         if type(name) is not str:
-            raise TypeError(f"{argument} has the key {name!r} of {type(name)}; keys are names of columns, as texts")
+            raise TypeError(f"Keys of dict in {argument} must contain only names of columns, as texts; there is {name!r} of {type(name)}")
         if not isinstance(each, (Column, str)):
-            raise TypeError(f"{argument} has {each!r} of {type(each)} for {name!r}; give a Column, or an expression in SQL as a text")
+            raise TypeError(
+                f"Values of dict in {argument} must contain only Columns, or texts in SQL; for {name!r} there is {each!r} of {type(each)}"
+            )
     return dict(value)
 
 

@@ -231,8 +231,8 @@ class WriteOptions:
     """The options of a write. `partition_by` and `cluster_by` are None if they were not given.
 
     These are no options: `only_new`, the table must not exist yet; `name`, it gets this name when it is created, and `managed`, at a
-    location that the catalog chose; `replaces`, it is replaced with its properties; unless `source_known`, nobody saw what the rows
-    were computed from.
+    location that the catalog chose; `replaces`, it is replaced with its properties; `defines`, the history says CREATE TABLE AS SELECT if
+    the table is new, not WRITE; unless `source_known`, nobody saw what the rows were computed from.
     """
 
     address: TableAddress
@@ -260,6 +260,7 @@ class WriteOptions:
     managed: bool = False
     replaces: bool = False
     source_known: bool = True
+    defines: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -223,20 +223,14 @@ def table_of(asked: Asked, name: Name, takes_no: str) -> Table:
     raise not_found(asked, name)
 
 
-_DELTA: Final = "DeltaSparkSessionExtension"
-
-
 def place_of(asked: Asked, name: Name) -> Place | None:
     """Where the table of a name is, if it is one of sluice's; None if the name is Spark's, or unknown.
 
     As for `spark.table`, Spark's own views and tables come first, unless sluice is the session's default format.
     """
     if name.path is not None:
-        is_delta = name.parts[0].lower() == "delta"
-        if is_delta and _DELTA in (asked.spark.conf.get("spark.sql.extensions", "") or ""):
-            return None
-        return known_place(asked, name)
-    if len(name.parts) > 2 or (not is_sluice(default_format(asked.spark)) and is_spark_table(asked.spark, name)):
+        return known_place(asked, name) if is_sluice(name.parts[0], asked.spark) else None
+    if len(name.parts) > 2 or (not is_sluice(default_format(asked.spark), asked.spark) and is_spark_table(asked.spark, name)):
         return None
     return known_place(asked, name)
 

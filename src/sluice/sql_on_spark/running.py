@@ -12,7 +12,7 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from ..delta.metrics import frame
 from ..spark_integration.errors import as_spark_users_know
-from ..spark_integration.session.format_and_options import default_format, is_sluice
+from ..spark_integration.session.format_and_options import default_format, has_delta_lake, is_sluice
 from ..sql_on_spark import rows, tables
 from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
@@ -22,7 +22,7 @@ from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name
 from ..statements.loading import Attach, CopyInto, Detach, Reorganise, Repair
 from ..statements.locks import Lock, ShowState, Unlock
-from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
+from ..statements.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other, Statement, read
 from ..statements.relations import Relation
@@ -40,8 +40,8 @@ _ON_TABLES: Final[Mapping[type, Callable[[Asked, Any, Place], DataFrame]]] = {
     Merge: rows.merge,
 }
 """What carries out a statement about rows of a table of ours; `ON_PLACES` carries out the others."""
-_OURS_ALONE: Final = (Optimize, Compact, Vacuum, Restore, CopyInto, Reorganise, Repair, Detach)
-"""Statements that Spark does not have."""
+_OURS_ALONE: Final = (Optimize, Compact, Vacuum, Restore, Generate, CopyInto, Reorganise, Repair, Detach)
+"""Statements that Spark does not have; Delta Lake, if it is in the session, has most of them."""
 
 
 @checked
@@ -109,7 +109,7 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
         case Like():
             return tables.create_like(asked, statement)
     place = place_of(asked, statement.target)
-    if place is None and isinstance(statement, _OURS_ALONE):
+    if place is None and isinstance(statement, _OURS_ALONE) and not has_delta_lake(asked.spark):
         place = require_known(asked, statement.target)
     if place is None:
         return _left_to_spark(asked, statement.target, getattr(statement, "relations", ()))
@@ -124,7 +124,7 @@ def _malformed(asked: Asked, statement: Malformed) -> DataFrame:
     """Say why a statement about a table of ours cannot be read; Spark says it about its own."""
     is_ours = statement.words[0] in ENGINE_ONLY or not COORDINATED_ONLY.isdisjoint({statement.words[:1], statement.words[:2]})
     is_ours = is_ours or (statement.target is not None and place_of(asked, statement.target) is not None)
-    is_made = statement.words[0] in ("CREATE", "REPLACE") and is_sluice(statement.provider or default_format(asked.spark))
+    is_made = statement.words[0] in ("CREATE", "REPLACE") and is_sluice(statement.provider or default_format(asked.spark), asked.spark)
     if is_ours or is_made:
         raise asked.refused(statement.at, statement.message)
     return _left_to_spark(asked, statement.target, statement.relations)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..statements.altering import Alter
+from ..statements.altering import Alter, DropPartitions
 from ..statements.foreign import Foreign
 from ..statements.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
-from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
+from ..statements.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
 from ..statements.namespaces import CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.rows import Truncate
 from ..statements.tables import Describe, Drop, Show, Undrop
@@ -23,6 +23,7 @@ ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Compact: maintenance.compact,
     Vacuum: maintenance.vacuum,
     Restore: maintenance.restore,
+    Generate: maintenance.generate,
     Reorganise: maintenance.reorganise,
     Repair: maintenance.repair,
     Analyze: maintenance.analyze,
@@ -30,6 +31,7 @@ ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     CopyInto: loading.copy_into,
     Drop: tables.drop,
     Alter: tables.alter,
+    DropPartitions: partitions.drop,
     Truncate: partitions.truncate,
     Show: showing.show,
     Describe: showing.describe,

@@ -1,9 +1,9 @@
-"""OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT and SHALLOW CLONE."""
+"""OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT, GENERATE and SHALLOW CLONE."""
 
 from __future__ import annotations
 
 from ..statements.loading import Analyze, Attach, Detach, Reorganise, Repair
-from ..statements.maintenance import Compact, Convert, Optimize, Restore, Vacuum
+from ..statements.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
 from ..statements.tables import Clone
 from ..storage.errors import TableExists
 from ..tables.table import Table
@@ -57,6 +57,12 @@ def convert(asked: Request, statement: Convert) -> Answer:
     return NOTHING
 
 
+def generate(_: Request, statement: Generate, place: Place) -> Answer:
+    """Write manifests for engines that read files by lists."""
+    opened(place).generate(statement.mode)
+    return NOTHING
+
+
 def clone(asked: Request, statement: Clone, source: Place) -> Answer:
     """Make a table that shares the files of another one."""
     name = statement.target
@@ -68,7 +74,7 @@ def clone(asked: Request, statement: Clone, source: Place) -> Answer:
     if path is None:
         raise asked.unsupported(name, "a clone by name needs a place: add LOCATION '...'", "managed clones")
     if name.path is None and catalog_of(asked).exists(name.quoted):
-        raise TableExists(asked.shown(name, f"there is a table {title(name)} already"), name=title(name))
+        raise TableExists(asked.shown(name, f"a table {title(name)} already exists"), name=title(name))
     version, timestamp = (None, None) if statement.as_of is None else asked.moment(*statement.as_of)
     opened(source).clone(path, version, timestamp, replace=statement.how != "create", properties=statement.properties)
     if name.path is None:

@@ -1,15 +1,20 @@
-"""PARTITION (...) in a statement: the values of its columns, as values and as a condition; TRUNCATE, which takes nothing else."""
+"""PARTITION (...) in a statement: the values of its columns, as values and as a condition; TRUNCATE and DROP PARTITION."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..statements.altering import DropPartitions
 from ..statements.cursor import Span
 from ..statements.rows import Truncate
+from ..storage.errors import InvalidRequest
+from ..storage.pruning.partition_maps import partition_texts
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.datatypes import StructType
+from ..storage.schema.datatypes import PrimitiveType, StructType
+from ..storage.schema.partitions import decode_column
 from ..storage.schema.sqltypes import quoted_name, type_sql
+from ..tables.table import Table
 from .place import Place, opened
 from .reports import NOTHING, Answer
 from .request import Request
@@ -46,6 +51,32 @@ def partition_condition(asked: Request, partition: Partition, schema: StructType
     """The condition that PARTITION (...) means; None if it gives no column a value."""
     fixed = partition_of(asked, partition, schema, partition_columns)
     return equals(fixed, schema) if fixed else None
+
+
+def partitions_with(table: Table, fixed: Mapping[str, Any]) -> set[tuple[Any, ...]]:
+    """The values of the partitions that have files, of those with these values; from the log alone."""
+    names = table.partition_columns
+    texts = partition_texts(table.snapshot().raw.files.column("partition_values"), names)
+    kinds = [kind for name in names if isinstance(kind := table.struct.named(name).type, PrimitiveType)]
+    values = [decode_column(each, kind).to_pylist() for each, kind in zip(texts, kinds, strict=True)]
+    return {row for row in zip(*values, strict=True) if all(row[names.index(name)] == value for name, value in fixed.items())}
+
+
+def drop(asked: Request, statement: DropPartitions, place: Place) -> Answer:
+    """Remove the rows of partitions, in one commit. Raises InvalidRequest for one that is not there, without IF EXISTS."""
+    table = opened(place)
+    if statement.purge:
+        raise asked.unsupported(statement.target, "PURGE is not there: leave it out, and VACUUM deletes the files later", "PURGE")
+    conditions: list[str] = []
+    for partition in statement.partitions:
+        fixed = partition_of(asked, partition, table.struct, table.partition_columns)
+        if not statement.if_exists and not partitions_with(table, fixed):
+            shown = ", ".join(f"{name} = {value}" for name, value in fixed.items())
+            message = asked.shown(statement.target, f"the table has no partition ({shown}): add IF EXISTS, or SHOW PARTITIONS lists them")
+            raise InvalidRequest(message, condition="PARTITIONS_NOT_FOUND")
+        conditions.append(f"({equals(fixed, table.struct)})")
+    table.truncate(" OR ".join(conditions), user_metadata=asked.user_metadata)
+    return NOTHING
 
 
 def truncate(asked: Request, statement: Truncate, place: Place) -> Answer:

@@ -62,10 +62,20 @@ class Alter:
     other: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    """ALTER TABLE target DROP [IF EXISTS] PARTITION (column = value, ...), PARTITION (...) [PURGE]."""
+
+    target: Name
+    partitions: tuple[tuple[tuple[str, Span | None], ...], ...]
+    if_exists: bool
+    purge: bool
+
+
 _PLACES: Final = ("FIRST", "AFTER")
 
 
-def alter(here: Cursor) -> Alter | Compact | None:
+def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
     """ALTER TABLE."""
     if not here.take("TABLE"):
         return None
@@ -98,6 +108,8 @@ def alter(here: Cursor) -> Alter | Compact | None:
     verb = here.take_one("ADD FEATURE", "DROP FEATURE")
     if verb is not None:
         return Alter(target, verb.lower(), names=(here.word("the name of a table feature"),))
+    if here.sees("DROP", "PARTITION") or here.sees("DROP", "IF", "EXISTS", "PARTITION"):
+        return _dropped_partitions(here, target)
     if here.take("RENAME", "TO"):
         return Alter(target, "rename", new_name=here.name())
     if here.take("CLUSTER", "BY"):
@@ -106,6 +118,16 @@ def alter(here: Cursor) -> Alter | Compact | None:
     said = here.rest("what to change")
     words = [word for word in said.of(here.text).upper().split() if word not in ("IF", "NOT", "EXISTS")]
     return Alter(target, "other", other=" ".join(words[:2]))
+
+
+def _dropped_partitions(here: Cursor, target: Name) -> DropPartitions:
+    here.expect("DROP")
+    if_exists = here.take("IF", "EXISTS")
+    found: list[tuple[tuple[str, Span | None], ...]] = []
+    while not found or here.take(","):
+        here.expect("PARTITION")
+        found.append(partition_values(here))
+    return DropPartitions(target, tuple(found), if_exists, here.clause("PURGE"))
 
 
 def _added(within: Cursor) -> tuple[AddedColumn, ...]:

@@ -204,6 +204,14 @@ class Cursor:
             self.at += 2
         return Name(tuple(parts), first.start, end)
 
+    def table(self) -> Name:
+        """A name, or a location as a string, which is as in delta.`/a/path`. Raises Unreadable."""
+        token = self.peek()
+        if token is None or token.kind != STRING:
+            return self.name()
+        self.at += 1
+        return Name(("delta", token.value), token.start, token.end)
+
     def word(self, what: str) -> str:
         """One name. Raises Unreadable."""
         token = self.peek()

@@ -1,4 +1,4 @@
-"""Statements that reorganise a table or go back in it: OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT."""
+"""Statements that reorganise a table, go back in it or make files beside it: OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT, GENERATE."""
 
 from __future__ import annotations
 
@@ -59,13 +59,21 @@ class Convert:
     partitioned_by: tuple[Column, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """GENERATE mode FOR TABLE target; `mode` is in lower case."""
+
+    target: Name
+    mode: str
+
+
 _COLUMN: Final = "the name of a column"
-Statement: TypeAlias = Optimize | Compact | Vacuum | Restore | Convert
+Statement: TypeAlias = Optimize | Compact | Vacuum | Restore | Convert | Generate
 
 
 def optimize(here: Cursor) -> Optimize:
     """OPTIMIZE."""
-    target = here.name()
+    target = here.table()
     full = here.clause("FULL")
     where = here.until(lambda at: at.sees("ZORDER", "BY"), "a condition") if here.clause("WHERE") else None
     columns: tuple[str, ...] = ()
@@ -94,7 +102,7 @@ def compaction(here: Cursor, target: Name, partition: tuple[tuple[str, Span | No
 
 def vacuum(here: Cursor) -> Vacuum:
     """VACUUM."""
-    target, hours, dry_run = here.name(), None, False
+    target, hours, dry_run = here.table(), None, False
     while not here.is_done() and not here.sees(";"):
         if here.clause("RETAIN"):
             hours = here.number("a number of hours")
@@ -143,11 +151,19 @@ def convert(here: Cursor) -> Convert:
     return Convert(target, columns_in(here.inside()) if here.clause("PARTITIONED", "BY") else ())
 
 
+def generate(here: Cursor) -> Generate:
+    """GENERATE."""
+    mode = here.word("what to generate, symlink_format_manifest,")
+    here.expect("FOR", "TABLE")
+    return Generate(here.table(), mode.lower())
+
+
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
     ("OPTIMIZE",): optimize,
     ("COMPACT",): compact,
     ("VACUUM",): vacuum,
     ("RESTORE",): restore,
     ("CONVERT",): convert,
+    ("GENERATE",): generate,
 }
 """The reader of what follows these words."""

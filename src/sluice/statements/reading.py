@@ -58,7 +58,7 @@ _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] 
     **foreign.READERS,
     **locks.READERS,
 }
-ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK OPTIMIZE REORG RESTORE UNDROP VACUUM")
+ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK GENERATE OPTIMIZE REORG RESTORE UNDROP VACUUM")
 """First words of statements that Spark itself does not have."""
 FIRST_WORDS: Final = words_in(
     """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST MAP MSCK REDUCE
@@ -69,9 +69,9 @@ COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
 """First two words, or the first one, of statements that no engine but sluice has."""
 # Words before the name of a table that a statement is about.
 _BEFORE_TARGET: Final = words_in(
-    """ALTER ANALYZE COLUMNS COMPACT CONVERT COPY CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FORMATTED FROM
-    HISTORY IF IN INSERT INTO MERGE NOT OPTIMIZE OR OVERWRITE PARTITIONS REPLACE RESTORE SCHEMA SHOW SLUICE TABLE TBLPROPERTIES TO
-    TRUNCATE UNDROP UPDATE VACUUM WITH"""
+    """ALTER ANALYZE COLUMNS COMPACT CONVERT COPY CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FOR FORMATTED
+    FROM GENERATE HISTORY IF IN INSERT INTO MERGE NOT OPTIMIZE OR OVERWRITE PARTITIONS REPLACE RESTORE SCHEMA SHOW SLUICE
+    SYMLINK_FORMAT_MANIFEST TABLE TBLPROPERTIES TO TRUNCATE UNDROP UPDATE VACUUM WITH"""
 )
 
 
@@ -151,7 +151,7 @@ def _target(text: str, tokens: Sequence[Token]) -> Name | None:
     """The first name that can be a table's."""
     at = next((number for number, token in enumerate(tokens) if token.upper not in _BEFORE_TARGET), len(tokens))
     try:
-        return Cursor(text, tokens, at).name()
+        return Cursor(text, tokens, at).table()
     except Unreadable:
         return None
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from .altering import Alter, alter
+from .altering import Alter, DropPartitions, alter
 from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
 from .cursor import Cursor, Name, Once, Span, Unreadable
 from .maintenance import Compact, when
 from .relations import Relation, relations_in
 from .rows import partition_values
+from .tokens import STRING
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Describe:
     column: str | None = None
 
 
-Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | Compact | Show | ShowTables | Describe
+Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | DropPartitions | Compact | Show | ShowTables | Describe
 
 
 def create(here: Cursor) -> Create | Clone | Like | None:
@@ -314,11 +315,11 @@ def describe(here: Cursor) -> Describe | None:
     if _is_word_before_name(here, "DETAIL"):
         here.at += 1
         here.take("TABLE")
-        return Describe(here.name(), "detail")
+        return Describe(here.table(), "detail")
     if _is_word_before_name(here, "HISTORY"):
         here.at += 1
         here.take("TABLE")
-        target = here.name()
+        target = here.table()
         return Describe(target, "history", here.number("a number of versions") if here.clause("LIMIT") else None)
     if here.take_one("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "SELECT", "WITH", "FROM", "VALUES"):
         return None
@@ -332,7 +333,7 @@ def describe(here: Cursor) -> Describe | None:
 def _is_word_before_name(here: Cursor, word: str) -> bool:
     """Whether the word comes next, and is not itself the name."""
     following = here.peek(1)
-    return here.sees(word) and following is not None and following.names
+    return here.sees(word) and following is not None and (following.names or following.kind == STRING)
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {

@@ -223,7 +223,7 @@ _ROWS: Final = Rule(
 _SCHEMA: Final = Rule("a pyarrow.schema([...])", lambda value: hasattr(value, "__arrow_c_schema__") or is_made(value, "StructType"))
 _SIZE_RULE: Final = Rule("a number of bytes, 1 or more, or a size like 134217728 or 128mb", _is_bytes, bytes_of)
 _USER_METADATA: Final = text("a text of at most 8,192 characters", 0, 8 * 1024)
-_EXPRESSION: Final = either("a Column, or an expression in SQL as a text", text("", 0, 10_000_000), made("Column"))
+_EXPRESSION: Final = either("an expression; it must be a Spark SQL Column or a string", text("", 0, 10_000_000), made("Column"))
 _SESSION: Final = made("SparkSession", what="a SparkSession")
 _ACK: Final = one_of("published", "ratified")
 _KEY: Final = text("a text of 1 to 1000 characters that identifies this write", 1, 1000)
@@ -424,11 +424,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "identifier": _NAME,
     "tableOrViewName": _NAME,
     "DeltaTable.timestamp": text("a time as a text, such as 2026-01-31 or 2026-01-31 13:00:00"),
-    "DeltaTable.set": Rule("a dict of column names and expressions", lambda value: isinstance(value, dict)),
+    "DeltaTable.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
     "isShallow": _FLAG,
     "truncateHistory": _FLAG,
     "partitionSchema": either("a StructType, or columns in SQL as a text", text(""), _SCHEMA),
-    "source": made("DataFrame"),
+    "source": made("DataFrame", what="a DataFrame; it must be DataFrame, and cannot be None"),
     "colName": _NAME,
     "dataType": either("a DataType, or its name in SQL", text(""), made("DataType")),
     "property.key": _NAME,

@@ -140,15 +140,18 @@ def commit_creation(
     only_new: bool = False,
     name: str | None = None,
     managed: bool = False,
+    operation: str = "CREATE TABLE AS SELECT",
 ) -> tuple[Access, Commit | None]:
     """Create the table with its first rows, in version 0, and with a `name`, if one is given; `managed`: the catalog chose the location.
+
+    `operation` is its name in the history, "WRITE" where rows were saved at a place without a table.
 
     If another client created it since the plan was made, with the same schema, partitioning and constraints, the rows are
     written to that table, by the plan's mode; or, with `only_new` or a name, this raises TableExists.
     """
     new = None if name is None else NewName(TableName.parse(name), plan.metadata.id, managed, plan.planned_ms)
     try:
-        return _create(plan, files, new, ack=ack, timeout_s=timeout_s)
+        return _create(plan, files, new, operation, ack=ack, timeout_s=timeout_s)
     except (TableExists, ProtocolChangedException):
         if new is not None:  # the name may be taken, and the location is this client's own
             raise
@@ -173,13 +176,15 @@ def commit_creation(
     return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
 
 
-def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit]:
+def _create(
+    plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str, *, ack: str, timeout_s: Timeout
+) -> tuple[Access, Commit]:
     access = access_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
     metadata = named_in_log(access, plan.metadata, new)
     now_ms = access.ours.now_ms()
     change = Change(
         plan.transaction_id,
-        "CREATE TABLE AS SELECT",
+        operation,
         None,
         (*first_actions(metadata, now_ms, plan.clustering), *transaction_actions(plan.transaction, now_ms), *files),
         reads=Reads(),

@@ -70,7 +70,7 @@ def at_first(catalog: sluice.Catalog, verb: str, path: str, act: Callable[[], ob
 
 def test_of_two_who_create_a_name_one_has_it(catalog: sluice.Catalog) -> None:
     came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
-    with pytest.raises(sluice.TableExists, match=r"there is a table sales.orders already"):
+    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
         catalog.create("sales.orders", FLIGHTS)
     assert [each.location for each in catalog.tables("sales")] == came
 
@@ -100,7 +100,7 @@ def test_of_two_who_rename_or_drop_a_table_one_does(catalog: sluice.Catalog, riv
 def test_of_two_who_rename_to_one_name_one_does(catalog: sluice.Catalog) -> None:
     places = {name: catalog.create(f"sales.{name}", FLIGHTS).location for name in ("a", "b")}
     at_first(catalog, "apply", ORDERS.path, lambda: catalog.rename("sales.b", "sales.orders"))
-    with pytest.raises(sluice.TableExists, match=r"there is a table sales.orders already"):
+    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
         catalog.rename("sales.a", "sales.orders")
     assert {each.name: each.location for each in catalog.tables("sales")} == {"a": places["a"], "orders": places["b"]}
 

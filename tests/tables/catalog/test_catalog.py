@@ -97,12 +97,12 @@ def test_a_table_is_created_found_and_opened_by_its_name(catalog: sluice.Catalog
 
 def test_a_name_is_given_once(catalog: sluice.Catalog, tmp_path: Path) -> None:
     first = catalog.create("sales.orders", FLIGHTS)
-    with pytest.raises(sluice.TableExists, match=r"there is a table sales.orders already, at file://"):
+    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists, at file://"):
         catalog.create("sales.ORDERS", FLIGHTS)
     with pytest.raises(sluice.TableExists):
         catalog.create("sales.orders", FLIGHTS, location=tmp_path / "b")
     assert not (tmp_path / "b").exists()
-    with pytest.raises(sluice.TableExists, match=r"there is a table at"):
+    with pytest.raises(sluice.TableExists, match=r"a table already exists at"):
         catalog.create("sales.bills", FLIGHTS, location=first.location)
     assert [each.name for each in catalog.tables("sales")] == ["orders"]
 
@@ -165,7 +165,7 @@ def test_a_table_is_renamed_under_its_readers_and_writers(catalog: sluice.Catalo
     assert catalog.rename("BILLS", "bills").name == "bills", "another spelling"
     assert [each.name for each in catalog.tables()] == ["bills"]
     assert catalog.create("sales.orders", FLIGHTS).location != table.location
-    with pytest.raises(sluice.TableExists, match=r"there is a table default.bills already"):
+    with pytest.raises(sluice.TableExists, match=r"a table default.bills already exists"):
         catalog.rename("sales.orders", "bills")
     assert int(table.refresh().properties[NAMED_MS_KEY]) == catalog.describe("bills").named_ms
 

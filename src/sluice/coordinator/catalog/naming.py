@@ -120,7 +120,7 @@ def _clear(home: Home, found: Found) -> None:
     if record is None:
         return
     if found.meaning is Meaning.TABLE:
-        raise TableExists(f"there is a table {name} already, at {record.location}", name=str(name), location=record.location)
+        raise TableExists(f"a table {name} already exists, at {record.location}", name=str(name), location=record.location)
     # check: creators-are-left-alone
     if found.meaning is Meaning.BEGUN and found.creator is not None:
         raise TableExists(

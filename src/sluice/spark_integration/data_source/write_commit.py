@@ -80,6 +80,7 @@ def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) ->
             only_new=options.only_new,
             name=options.name,
             managed=options.managed,
+            operation="CREATE TABLE AS SELECT" if options.defines else "WRITE",
         )[1]
     with open_table(options) as table:  # this process ends with the job, and nobody else writes a checkpoint that is due now
         return table.commit_write(plan, files)

@@ -8,6 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import to_str
 
 _NAME: Final = "sluice"
+# In a session with this extension "delta" means Delta Lake, in all others sluice.
+_DELTA_LAKE: Final = "DeltaSparkSessionExtension"
 
 
 class Options:
@@ -64,7 +66,7 @@ class RemembersOptions:
 
     def _is_sluice(self) -> bool:
         """Whether the format, or the session's for those without one, is sluice's."""
-        return is_sluice(self._format or default_format(self._spark))
+        return is_sluice(self._format or default_format(self._spark), self._spark)
 
 
 class RemembersFormat(RemembersOptions):
@@ -77,9 +79,18 @@ class RemembersFormat(RemembersOptions):
         return self
 
 
-def is_sluice(source: str | None) -> bool:
-    """Whether a format is sluice's; as in Spark, case does not count."""
-    return source is not None and source.lower() == _NAME
+def is_sluice(source: str | None, spark: SparkSession) -> bool:
+    """Whether a format is sluice's in this session; as in Spark, case does not count.
+
+    "delta" is, too, unless the session has Delta Lake: so a job that names it keeps its text.
+    """
+    name = (source or "").lower()
+    return name == _NAME or (name == "delta" and not has_delta_lake(spark))
+
+
+def has_delta_lake(spark: SparkSession) -> bool:
+    """Whether Delta Lake itself is in the session."""
+    return _DELTA_LAKE in (spark.conf.get("spark.sql.extensions", "") or "")
 
 
 def default_format(spark: SparkSession) -> str | None:

@@ -36,12 +36,12 @@ def means_sluice(spark: SparkSession, source: str | None, name: str, options: Op
     coordinator keeps.
     """
     if source is not None:
-        return is_sluice(source)
-    if is_sluice(default_format(spark)):
-        return True
+        return is_sluice(source, spark)
     found = _BY_PATH.fullmatch(name.strip())
     if found is not None:
-        return is_sluice(found["format"])
+        return is_sluice(found["format"], spark)
+    if is_sluice(default_format(spark), spark):
+        return True
     return not spark.catalog.tableExists(name) and is_known(options, name)
 
 
@@ -82,7 +82,7 @@ def place_of_new(options: Options, name: str) -> tuple[str, str | None, bool]:
 def already_there(name: str) -> TableExists:
     """The refusal to create a table under a name that is taken."""
     return TableExists(
-        f"there is a table {name} already: use mode('append'), mode('overwrite') or mode('ignore'), and with writeTo append() or "
+        f"a table {name} already exists: use mode('append'), mode('overwrite') or mode('ignore'), and with writeTo append() or "
         "createOrReplace()",
         name=name,
     )

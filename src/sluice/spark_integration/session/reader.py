@@ -48,7 +48,10 @@ class Reader(ReadsTables, DataFrameReader):
         place = path if path is not None else self._options.get("path")
         with as_spark_users_know():
             # data sources refuse several paths, and no path, and say why
-            return self._read(place) if isinstance(place, str) else super().load(path)
+            if isinstance(place, str):
+                return self._read(place)
+            super().format("sluice")  # which the session may call delta
+            return super().load(path)
 
     def _parsed(self, location: str) -> ReadOptions:
         return ReadOptions.parse({**self._options.besides("path"), "path": location})

@@ -44,7 +44,8 @@ class Write:
     """A write as asked for: the mode ("append", "overwrite", "error" or "ignore"), the options, the columns to partition or
     cluster by, if any.
 
-    `replaces`: an existing table gets the schema, partitioning and properties of this write, and loses those it had.
+    `replaces`: an existing table gets the schema, partitioning and properties of this write, and loses those it had. `defines`: the write
+    is a statement's that makes a table (CREATE TABLE AS SELECT), and the history says so.
     """
 
     mode: str
@@ -52,6 +53,7 @@ class Write:
     partition_by: tuple[str, ...] | None = None
     replaces: bool = False
     cluster_by: tuple[str, ...] | None = None
+    defines: bool = False
 
     @staticmethod
     def of(mode: str | None, options: Options, partition_by: tuple[str, ...] | None, cluster_by: tuple[str, ...] | None = None) -> Write:
@@ -105,7 +107,7 @@ def save(
     if table is not None:
         if name is not None:
             raise TableExists(
-                f"there is a table at {table.location} without the name {name}: give it one with sluice.Catalog.register, "
+                f"a table already exists at {table.location}, without the name {name}: give it one with sluice.Catalog.register, "
                 "or leave the option path out",
                 location=table.location,
             )
@@ -115,7 +117,7 @@ def save(
             return
         options = _depending(_dynamic_by_setting(frame.sparkSession, write, options, table), frame, table)
     new = write.mode in ("error", "ignore") or name is not None
-    options = replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces)
+    options = replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces, defines=write.defines)
     try:
         if table is None or options.overwrite_schema:
             _save(frame, options)
@@ -144,7 +146,7 @@ def open_at(location: str, options: Options) -> Table:
 
 def _taken(options: WriteOptions) -> TableExists:
     return TableExists(
-        f"there is a table at {options.address.location} already, and the save mode is error, which creates one: "
+        f"a table already exists at {options.address.location}, and the save mode is error, which creates one: "
         "use mode('append'), mode('overwrite') or mode('ignore')",
         location=options.address.location,
     )

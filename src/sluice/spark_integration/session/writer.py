@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -95,7 +96,7 @@ class Writer(RemembersFormat, DataFrameWriter):
             super().saveAsTable(name)
             return
         with as_spark_users_know():
-            write = self._write()
+            write = replace(self._write(), defines=True)
 
             def attempt() -> None:
                 if is_known(self._options, name):

@@ -141,7 +141,7 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
     def _write(self, mode: str, options: Options, *, replaces: bool = False) -> Write:
         columns = None if self._partition_by is None else tuple(_column(each) for each in self._partition_by)
         grouped = self._cluster_by or (() if replaces else None)
-        return Write(mode, options, () if replaces and columns is None else columns, replaces, grouped)
+        return Write(mode, options, () if replaces and columns is None else columns, replaces, grouped, defines=True)
 
     def _as_options(self) -> dict[str, str]:
         return {"properties": json.dumps(self._properties)} if self._properties else {}

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
 from ...statements.columns import Column
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SchemaMismatch
+from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
 from ...storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ...storage.schema.datatypes import StructField, StructType
 from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
@@ -47,8 +47,10 @@ def made(place: Place, wanted: Definition) -> Table:
     """
 
     def attempt() -> Table:
-        if wanted.how == "replace" or (wanted.how != "create" and exists(place)):
+        if wanted.how != "create" and exists(place):
             return _adapted(opened(place), wanted)
+        if wanted.how == "replace":
+            raise _lacking(place.location)
         address = TableAddress.of(place.location, place.coordinator, place.storage_options)
         with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
             access, _ = create(
@@ -70,8 +72,10 @@ def named(catalog: Catalog, wanted: Definition) -> Table:
     name = wanted.name or ""
 
     def attempt() -> Table:
-        if wanted.how == "replace" or (wanted.how != "create" and catalog.exists(name)):
+        if wanted.how != "create" and catalog.exists(name):
             return _adapted(catalog.open(name), wanted)
+        if wanted.how == "replace":
+            raise _lacking(name)
         return catalog.create(
             name,
             wanted.schema,
@@ -93,6 +97,10 @@ def settled(how: str, attempt: Callable[[], T], exists: Callable[[], bool]) -> T
     if how in ("create", "replace"):
         return attempt()
     return beside_others(attempt, exists, replaces=how == "createOrReplace")
+
+
+def _lacking(name: str) -> TableNotFound:
+    return TableNotFound(f"the table {name}, which is to be replaced, cannot be found: createOrReplace makes it", name=name)
 
 
 def _adapted(table: Table, wanted: Definition) -> Table:

@@ -6,15 +6,12 @@ import fnmatch
 
 from ...statements.tables import Describe, Show, ShowTables
 from ...storage.errors import InvalidRequest, SluiceError
-from ...storage.pruning.partition_maps import partition_texts
 from ...storage.schema.computed import default_of, generated_of
-from ...storage.schema.datatypes import PrimitiveType
-from ...storage.schema.partitions import decode_column
 from ...storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, quoted_text, type_sql
 from ...tables.client.property_rules import check_asked
 from ...tables.read.history import commit_infos
 from ...tables.table import Table
-from ..partitions import partition_of
+from ..partitions import partition_of, partitions_with
 from ..place import Place, catalog_of, opened, title
 from ..reports import Answer, detail, history
 from ..request import Request
@@ -42,13 +39,9 @@ def _partitions(asked: Request, statement: Show, table: Table) -> Answer:
     if not names:
         raise InvalidRequest(f"{table.location} has no partitions", condition="INVALID_PARTITION_OPERATION.PARTITION_SCHEMA_IS_EMPTY")
     fields = [table.struct.named(name) for name in names]
-    texts = partition_texts(table.snapshot().raw.files.column("partition_values"), names)
-    kinds = [each.type for each in fields if isinstance(each.type, PrimitiveType)]
-    values = [decode_column(each, kind).to_pylist() for each, kind in zip(texts, kinds, strict=True)]
-    fixed = partition_of(asked, statement.partition, table.struct, names)
-    wanted = {row for row in zip(*values, strict=True) if all(row[names.index(name)] == value for name, value in fixed.items())}
-    found = sorted(wanted, key=lambda row: [(value is not None, value) for value in row])
-    return Answer(", ".join(f"{quoted_name(each.name)} {type_sql(each.type)}" for each in fields), tuple(found))
+    there = partitions_with(table, partition_of(asked, statement.partition, table.struct, names))
+    rows = sorted(there, key=lambda row: [(value is not None, value) for value in row])
+    return Answer(", ".join(f"{quoted_name(each.name)} {type_sql(each.type)}" for each in fields), tuple(rows))
 
 
 def _shown_properties(table: Table, key: str | None) -> Answer:

@@ -99,9 +99,12 @@ def to_replace(asked: Request, wanted: Create) -> bool | None:
     if there and wanted.how == "createIfNotExists":
         return None
     if there and wanted.how == "create":
-        raise TableExists(asked.shown(name, f"there is a table {title(name)} already"), name=title(name))
+        raise TableExists(asked.shown(name, f"a table {title(name)} already exists"), name=title(name))
     if not there and wanted.how == "replace":
-        raise TableNotFound(asked.shown(name, f"there is no table {title(name)} to replace"), name=title(name))
+        raise TableNotFound(
+            asked.shown(name, f"the table {title(name)}, which is to be replaced, cannot be found: CREATE OR REPLACE TABLE makes it"),
+            name=title(name),
+        )
     return there
 
 
@@ -279,7 +282,6 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _ALTER: Final[Mapping[str, str]] = {
     "ADD PARTITION": "a partition comes with its first row: INSERT INTO t PARTITION (day = '...') ...",
-    "DROP PARTITION": "a partition goes with its rows: TRUNCATE TABLE t PARTITION (day = '...'), or DELETE FROM t WHERE ...",
     "RECOVER PARTITIONS": "the log lists the partitions, so there is nothing to look for",
     "SET LOCATION": "a table stays where its log is: CREATE TABLE ... SHALLOW CLONE, or CREATE TABLE ... LOCATION '...' AS SELECT",
     "CLUSTER BY AUTO": "sluice does not choose the columns by itself: name them, CLUSTER BY (a, b)",

@@ -150,7 +150,7 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: Ne
 def require_no_log(address: TableAddress, store: ObjectStore) -> None:
     """Raise TableExists if there is a Delta table."""
     if latest_version(store) is not None:
-        raise TableExists(f"there is a table at {address.location} already; open it, or choose another location", location=address.location)
+        raise TableExists(f"a table already exists at {address.location}; open it, or choose another location", location=address.location)
 
 
 def _require_no_former_table(address: TableAddress, table: CoordinatedTable) -> None:
