@@ -35,7 +35,7 @@ MESSAGES: Final[Mapping[str, str]] = {
     "DELTA_MISSING_SET_COLUMN": r"no column",
     "DELTA_NON_DETERMINISTIC": r"not deterministic",
     "DELTA_NOT_NULL": r"NOT NULL",
-    "DELTA_UNSUPPORTED_FIELD_UPDATE": r"not in the table",
+    "DELTA_UNSUPPORTED_NESTED_FIELD_IN_UPDATE": r"not in the table",
     "DELTA_UPDATE_SCHEMA_MISMATCH": r"has no field|which the table (lacks|has)|structs are replaced as a whole",
     "DIVIDE_BY_ZERO": r"zero|CAST_OVERFLOW",  # Spark's check for numbers that do not fit hides what its own division says
     "FIELD_NOT_FOUND": _UNKNOWN,
