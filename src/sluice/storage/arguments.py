@@ -217,7 +217,7 @@ _PAIRS: Final = pairs("a mapping of names to values; properties are text, both t
 _CONDITION: Final = text('a condition in SQL as a text, such as "id > 5"', 0, 10_000_000, error=PredicateError)
 _CALL: Final = Rule("a function", callable)
 _ROWS: Final = Rule(
-    "pyarrow data or a DataFrame",
+    "pyarrow data, a DataFrame, or anything that exports Arrow",
     lambda value: not isinstance(value, (str, bytes, Mapping, int, float, type(None))) and type(value) is not object,
 )
 _SCHEMA: Final = Rule("a pyarrow.schema([...])", lambda value: hasattr(value, "__arrow_c_schema__") or is_made(value, "StructType"))
