@@ -193,6 +193,7 @@ NUMBERS = {
         "endingVersion",
         "maxRecordsPerFile",
         "readVersion",
+        "ifVersion",
         "txnVersion",
         "commitTimeout",
     ),

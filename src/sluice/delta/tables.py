@@ -11,7 +11,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..spark_integration.active_session import use_session, user_metadata_of
+from ..spark_integration.active_session import evolves_schemas, use_session, user_metadata_of
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
@@ -36,7 +36,6 @@ from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
-_AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 # So many of the frames that `toDF` gave are remembered: their columns may be used in expressions.
 _FRAMES_MAX: Final = 16
 
@@ -401,7 +400,7 @@ class DeltaTable:
 
     def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
         """Run a MERGE that is built; schemas evolve if it says so, or Delta's setting does."""
-        evolves = merge.schema_evolution or str(self._spark.conf.get(_AUTO_MERGE, "false")).lower() == "true"
+        evolves = merge.schema_evolution or evolves_schemas(self._spark)
 
         def change(part: Transaction) -> RowCounts:
             return merge_rows(

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-# Ours, and Delta Lake's.
 from ..storage.arguments import checked
 
+_AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
+# Ours, and Delta Lake's.
 _USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
 
 
@@ -29,6 +30,11 @@ def use_session(spark: SparkSession) -> None:
 def user_metadata_of(spark: SparkSession) -> str | None:
     """The text that histories show with what this session commits; None if it has none."""
     return next((text for name in _USER_METADATA if (text := spark.conf.get(name, ""))), None)
+
+
+def evolves_schemas(spark: SparkSession) -> bool:
+    """Whether Delta Lake's setting lets appends and merges of this session add columns."""
+    return str(spark.conf.get(_AUTO_MERGE, "false")).lower() == "true"
 
 
 @contextmanager

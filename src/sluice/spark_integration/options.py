@@ -2,7 +2,8 @@
 
 ==============================  ============================================================================================
 both ways
-``path``                        the table's location; the argument of `load` and `save`
+``path``                        the table's location; the argument of `load` and `save`. Reading, `path@v3` is its version 3, and
+                                `path@20260131120000000` (yyyyMMddHHmmssSSS) the version of that time, unless that path exists
 ``coordinator``                 `zk://...` or `embedded://`; defaults to SLUICE_COORDINATOR, then `embedded://`
 ``application``                 the job's name in the table's history; defaults to SLUICE_APPLICATION, then `pyspark`
 ``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.stores.s3_options`);
@@ -42,6 +43,7 @@ writing
 ``readVersion``                 the version the rows were computed from. With mode overwrite, rows added by others later stay;
                                 an append is refused if others changed the rows of that version
 ``readWhere``                   with mode append and readVersion: only rows that satisfy this condition were read
+``ifVersion``                   the write is committed only as the very next version after this one
 ``isolation``                   "Serializable", or another level stricter than the table's, for this write
 ``lease``                       the `reference` of a lease that the driver holds: the write is committed only while it is held
 ``idempotencyKey``              write once: a text that identifies this write; a restarted job passes the same one
@@ -58,8 +60,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -72,7 +75,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
 from ..storage.stores.s3_options import S3Options
-from ..tables.client.address import TableAddress
+from ..tables.client.address import TableAddress, version_of_path
 from ..tables.write.write_once import application_transaction
 
 STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
@@ -109,6 +112,7 @@ WRITING: Final = (
     "partitionOverwriteMode",
     "readVersion",
     "readWhere",
+    "ifVersion",
     "isolation",
     "lease",
     "idempotencyKey",
@@ -131,7 +135,7 @@ and brotli without other jars."""
 _NUMBERED: Final = "whose batches have their own numbers"
 _WHOLE: Final = "which replaces the whole table with outputMode('complete'), and otherwise nothing"
 _NOT_IN_STREAMS: Final = {
-    **dict.fromkeys(("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere"), _NUMBERED),
+    **dict.fromkeys(("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere", "ifVersion"), _NUMBERED),
     **dict.fromkeys(("replaceWhere", "partitionOverwriteMode", "overwriteSchema"), _WHOLE),
 }
 _MERGE: Final = "DeltaTable.merge replaces rows by their keys, and replaceWhere those that satisfy a condition"
@@ -158,6 +162,15 @@ def _nothing() -> dict[str, str]:
     return {}
 
 
+def _utc(digits: str) -> int:
+    """Milliseconds since the epoch of a time in UTC, yyyyMMddHHmmssSSS. Raises InvalidRequest."""
+    try:
+        moment = datetime.strptime(digits, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
+    except ValueError as cause:
+        raise InvalidRequest(f"the path names the time @{digits}, which is none: write it as yyyyMMddHHmmssSSS", option="path") from cause
+    return round(moment.timestamp() * 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The options of a read."""
@@ -170,8 +183,11 @@ class ReadOptions:
     changes: ChangesOptions | None = None
 
     @staticmethod
-    def parse(options: Mapping[str, str]) -> ReadOptions:
-        """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
+    def parse(options: Mapping[str, str], *, time_of: Callable[[str], int] = _utc) -> ReadOptions:
+        """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values.
+
+        `time_of` gives the time, in ms since the epoch, that a path names as yyyyMMddHHmmssSSS.
+        """
         only = {name.lower(): name for name in STREAMING}
         for name in options:
             if name.lower() in only:
@@ -180,11 +196,21 @@ class ReadOptions:
         texts = Texts(options, READING, "reading", WRITING)
         if "versionAsOf" in texts and "timestampAsOf" in texts:
             raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
-        loaded = None if "timestampAsOf" in texts else texts.number("loadedVersion")
+        version = texts.number("versionAsOf")
+        timestamp_ms = parse_timestamp(texts["timestampAsOf"]) if "timestampAsOf" in texts else None
+        named = version_of_path(texts.get("path") or "", texts.storage)
+        if named is not None:
+            given = next((name for name in ("versionAsOf", "timestampAsOf", "readChangeFeed") if name in texts), None)
+            if given is not None:
+                raise InvalidRequest(f"the path {texts['path']} names a version, and {given} was given: give one of them", option=given)
+            texts.set_path(named.path)
+            version, timestamp_ms = named.version, None if named.time is None else time_of(named.time)
+        if version is None and timestamp_ms is None:
+            version = texts.number("loadedVersion")
         return ReadOptions(
             texts.address(),
-            texts.number("versionAsOf") if "versionAsOf" in texts else loaded,
-            parse_timestamp(texts["timestampAsOf"]) if "timestampAsOf" in texts else None,
+            version,
+            timestamp_ms,
             texts.choice("consistency", "latest", "published", "serial", "session"),
             texts.get("where"),
             ChangesOptions.parse(texts),
@@ -245,6 +271,7 @@ class WriteOptions:
     allow_nonempty: bool = False
     read_version: int | None = None
     read_where: str | None = None
+    if_version: int | None = None
     isolation: str | None = None
     leases: tuple[str, ...] = ()
     transaction: tuple[str, int] | None = None
@@ -291,6 +318,7 @@ class WriteOptions:
             allow_nonempty=texts.choice("allowNonEmpty", "false", "true") == "true",
             read_version=texts.number("readVersion"),
             read_where=texts.get("readWhere"),
+            if_version=texts.number("ifVersion"),
             isolation=texts.get("isolation"),
             leases=_leases(texts.get("lease")),
             transaction=texts.transaction(),
@@ -409,6 +437,10 @@ class Texts:
     def get(self, name: str) -> str | None:
         """The value of an option; None if it was not given."""
         return self._values.get(name)
+
+    def set_path(self, path: str) -> None:
+        """Take another path instead of the given one."""
+        self._values["path"] = path
 
     def address(self) -> TableAddress:
         """The table. Raises InvalidRequest without a path, UnknownScheme."""

@@ -16,12 +16,24 @@ from ..spark_integration.jvm import analysed, class_in_jvm
 from ..spark_integration.scan.explaining import files_read
 from ..spark_integration.scan.read import read_snapshot
 from ..spark_integration.session.format_and_options import default_format, is_sluice
-from ..sql_plain.place import Place, at_one_moment, edits_of, known_place, near, not_found, opened, parts_of, require_one_moment
+from ..sql_plain.place import (
+    Place,
+    at_one_moment,
+    edits_of,
+    known_place,
+    near,
+    not_found,
+    opened,
+    parts_of,
+    require_one_moment,
+    with_version,
+)
 from ..sql_plain.request import Edit
 from ..statements.cursor import Name
 from ..statements.reading import Other
 from ..statements.relations import AsOf, Between, Changes, Relation
 from ..storage.dataclass import dataclass
+from ..tables.client.address import time_of_digits
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from .spark_request import Asked
@@ -82,12 +94,12 @@ def _with_files(spark: SparkSession, plan: DataFrame) -> DataFrame:
 
 
 def _is_unknown(asked: Asked, name: Name) -> bool:
-    return name.path is None and not asked.spark.catalog.tableExists(name.quoted)
+    return name.path is None and not is_spark_table(asked.spark, name)
 
 
 def found_in(asked: Asked, relations: Sequence[Relation]) -> list[Found]:
     """Those of the tables in a query that are sluice's."""
-    found = [(each, _place(asked, each)) for each in relations]
+    found = [(each, _place(asked, each)) for each in (with_version(asked, one) for one in relations)]
     ours = [Found(relation, place) for relation, place in found if place is not None]
     for each in ours:
         require_one_moment(asked, each.relation)
@@ -157,7 +169,10 @@ def _asked_for(asked: Asked, table: Table, as_of: AsOf) -> TableSnapshot:
         return table.snapshot(*asked.moment(as_of.is_version, as_of.value))
     if len(as_of.literal) != 17:
         raise asked.refused(as_of.value, "write the time as yyyyMMddHHmmssSSS")
-    [[at]] = asked.spark_sql(f"SELECT unix_millis(to_timestamp('{as_of.literal}', 'yyyyMMddHHmmssSSS'))").collect()
+    time = time_of_digits(as_of.literal)
+    [[at]] = asked.spark_sql(f"SELECT unix_millis(try_cast('{time}' AS TIMESTAMP_LTZ))").collect()
+    if at is None:
+        raise asked.refused(as_of.value, "this is no time: write it as yyyyMMddHHmmssSSS")
     return table.snapshot(timestamp=at)
 
 

@@ -58,6 +58,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
             transaction=options.transaction,
             read_version=options.read_version,
             read_where=options.read_where,
+            if_version=options.if_version,
         )
         plan.require_fit(to_arrow(data))
     except InvalidRequest as refused:
@@ -95,8 +96,9 @@ def require_filling(plan: WritePlan, schema: SparkStruct) -> None:
 
 
 def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
-    if options.read_version is not None:
-        raise InvalidRequest(f"readVersion is {options.read_version}, but there is no table at {options.address.location}")
+    for option, version in (("readVersion", options.read_version), ("ifVersion", options.if_version)):
+        if version is not None:
+            raise InvalidRequest(f"{option} is {version}, but there is no table at {options.address.location}", option=option)
     columns = options.partition_by or ()
     if options.mode == "dynamic" and not columns:
         raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the new one")

@@ -9,6 +9,8 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
+from ...storage.errors import InvalidRequest
+from ...tables.client.address import time_of_digits
 from ..errors import as_spark_users_know
 from ..options import ReadOptions
 from ..scan.read import read
@@ -54,7 +56,15 @@ class Reader(ReadsTables, DataFrameReader):
             return super().load(path)
 
     def _parsed(self, location: str) -> ReadOptions:
-        return ReadOptions.parse({**self._options.besides("path"), "path": location})
+        return ReadOptions.parse({**self._options.besides("path"), "path": location}, time_of=self._time_of)
+
+    def _time_of(self, digits: str) -> int:
+        """Milliseconds since the epoch, in the session's time zone as in Delta Lake."""
+        text = f"SELECT unix_millis(try_cast('{time_of_digits(digits)}' AS TIMESTAMP_LTZ))"
+        [[moment]] = SparkSession.sql(self._spark, text).collect()
+        if moment is None:
+            raise InvalidRequest(f"the path names the time @{digits}, which is none: write it as yyyyMMddHHmmssSSS", option="path")
+        return int(moment)
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():

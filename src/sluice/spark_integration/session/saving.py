@@ -17,7 +17,7 @@ from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, Table
 from ...storage.schema.conform import other_number_of_columns
 from ...tables.planned_writes import abandon_plan
 from ...tables.table import Table
-from ..active_session import use_session, user_metadata_of
+from ..active_session import evolves_schemas, use_session, user_metadata_of
 from ..data_source.write_commit import commit, open_table
 from ..data_source.write_plan import is_repeated, plan_for
 from ..files.writing import written_by_executors
@@ -77,6 +77,8 @@ class Write:
         if parsed.max_records_per_file is None:
             setting = int(_setting(frame.sparkSession, "spark.sql.files.maxRecordsPerFile"))
             parsed = replace(parsed, max_records_per_file=setting if setting > 0 else None)
+        if self.options.get("mergeSchema") is None and not parsed.overwrite_schema:
+            parsed = replace(parsed, merge_schema=evolves_schemas(frame.sparkSession))
         if parsed.user_metadata is None:
             parsed = replace(parsed, user_metadata=user_metadata_of(frame.sparkSession))
         if parsed.partition_by is not None:

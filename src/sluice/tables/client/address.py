@@ -72,3 +72,9 @@ def version_of_path(path: str, storage_options: Mapping[str, str] | None = None)
     if found is None or any(True for _ in TableAddress.of(path, None, storage_options).store().list_from("", recursive=True)):
         return None
     return VersionOfPath(found["path"], None if found["version"] is None else int(found["version"]), found["time"])
+
+
+def time_of_digits(digits: str) -> str:
+    """A time in SQL's words from yyyyMMddHHmmssSSS."""
+    year, month, day, hour, minute, second, rest = (digits[a:b] for a, b in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14), (14, 17)))
+    return f"{year}-{month}-{day} {hour}:{minute}:{second}.{rest}"
