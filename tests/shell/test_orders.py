@@ -103,9 +103,33 @@ def test_an_insert_says_rows_and_version(run: Callable[..., Any]) -> None:
     assert run("-e", "INSERT INTO sales.t VALUES (1), (2)").stderr.startswith("-- by sluice: 2 rows written, version 1, ")
 
 
-def test_a_location_without_sluice_gets_a_hint(run: Callable[..., Any]) -> None:
-    done = run("-e", "SELECT * FROM `/tmp/t`")
-    assert "a location is written sluice.`/tmp/t`" in done.stderr
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM `/tmp/t`",
+        "SELECT * FROM '/tmp/t' WHERE id = 1",
+        'SELECT * FROM "/tmp/t"',
+        "SELECT * FROM /tmp/t",
+        "FROM /tmp/t;",
+        "SELECT (SELECT count(*) FROM '/tmp/t')",
+        "WITH `a/b` AS (SELECT 1 AS id) SELECT * FROM `a/b` JOIN '/tmp/t' USING (id)",
+        "INSERT INTO '/tmp/t' VALUES (1)",
+        "DELETE FROM /tmp/t",
+        "UPDATE /tmp/t SET id = 1",
+        "DESCRIBE '/tmp/t'",
+    ],
+)
+def test_a_location_without_sluice_gets_a_hint(run: Callable[..., Any], statement: str) -> None:
+    done = run("-e", statement)
+    assert (done.exit_code != 0, "a location is written sluice.`/tmp/t`" in done.stderr) == (True, True), done.stderr
+
+
+def test_a_location_with_a_scheme_gets_the_hint_and_other_text_none(run: Callable[..., Any]) -> None:
+    for statement in ("SELECT * FROM s3://b/t", "SELECT * FROM 's3://b/t'"):
+        assert "a location is written sluice.`s3://b/t`" in run("-e", statement).stderr
+    assert "a location" not in run("-e", "SELECT '/a' FROM /* a/b */t").stderr
+    done = run("--csv", "-e", "WITH `a/b` AS (SELECT trim(BOTH '/' FROM '/x/') AS c) SELECT c FROM `a/b`")
+    assert done.stdout.split() == ["c", "x"]
 
 
 def test_a_managed_table_without_a_root_says_how_to_get_one() -> None:

@@ -15,7 +15,7 @@ from sqlglot.errors import ParseError, TokenError, UnsupportedError
 
 from ..installation import install_command
 from ..sql_plain.request import Request
-from ..statements.cursor import Name, Span
+from ..statements.cursor import Name, Span, location_hint
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..storage.expressions.limits import beyond_limits
@@ -74,6 +74,10 @@ def parsed(asked: Request, at: Span, text: str) -> exp.Query:
         raise _unreadable(asked, at, error) from error
     if not isinstance(tree, (exp.Query, exp.Values)):
         raise needs_spark(asked, at, "this is no query that DuckDB runs")
+    defined = {each.alias for each in tree.find_all(exp.CTE)}
+    for name in (each.name for each in tree.find_all(exp.Table) if each.name not in defined and not each.db):
+        if hint := location_hint(asked.text, (place := _place(asked, at, name)).start):
+            raise asked.refused(place, f"a string is no table{hint}")
     other = other_meaning(tree)
     if other is not None:
         names = names_of(other)

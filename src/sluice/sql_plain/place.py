@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from difflib import get_close_matches
 
-from ..statements.cursor import Name, Span, position
+from ..statements.cursor import Name, Span, location_hint, position
 from ..statements.relations import AsOf, Relation
 from ..statements.rows import Merge
 from ..storage.dataclass import dataclass
@@ -115,10 +115,9 @@ def near(asked: Request, name: Name) -> list[str]:
 def not_found(asked: Request, name: Name) -> TableNotFound:
     """The refusal of an unknown name."""
     similar = near(asked, name)
-    if not similar and ("/" in title(name) or "\\" in title(name)):
-        said = f"there is no table {title(name)}; a location is written sluice.`{title(name)}`"
-        return TableNotFound(asked.shown(name, said), name=title(name))
-    hint = f"; did you mean {' or '.join(similar)}?" if similar else "; SHOW TABLES IN a namespace lists what there is"
+    is_path = asked.text[: name.start].endswith((" /", "\n/"))  # FROM /a/path
+    location = location_hint(asked.text, name.start - is_path)
+    hint = f"; did you mean {' or '.join(similar)}?" if similar else location or "; SHOW TABLES IN a namespace lists what there is"
     return TableNotFound(asked.shown(name, f"there is no table {title(name)}{hint}"), name=title(name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ CLOSING: Final = frozenset(")]}")
 # Deeper nesting is left to Spark's own parser.
 DEPTH_MAX: Final = 200
 _PATHS: Final = ("sluice", "delta")
+_LOCATION: Final = re.compile(r"""(['"`])([^'"`]*[/\\][^'"`]*)\1|(?:\w+:/)?/[^\s'"`;,()]+""")
 
 
 class Unreadable(Exception):
@@ -55,6 +57,12 @@ class Name:
     def quoted(self) -> str:
         """As Spark's parser takes it for exactly these parts."""
         return ".".join("`" + part.replace("`", "``") + "`" for part in self.parts)
+
+
+def location_hint(text: str, start: int) -> str:
+    """How the location is written that begins here, as a string, in backticks alone or bare; "" if there is none."""
+    location = _LOCATION.match(text, start)
+    return "" if location is None else f"; a location is written sluice.`{location[2] or location[0]}`"
 
 
 def position(text: str, at: Span) -> str:
@@ -195,7 +203,8 @@ class Cursor:
         """A name of one or more parts. Raises Unreadable."""
         first = self.peek()
         if first is None or not first.names:
-            raise self.unreadable("expected the name of a table")
+            hint = "" if first is None else location_hint(self.text, first.start)
+            raise self.unreadable(f"expected the name of a table{hint}")
         parts, end = [first.value], first.end
         self.at += 1
         while self.sees(".") and (part := self.peek(1)) is not None and (part.names or part.kind == NUMBER):

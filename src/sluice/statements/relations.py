@@ -139,6 +139,7 @@ def _scan(search: _Search, at: int, end: int, level: _Level, known: frozenset[st
             at, known = _definitions(search, here, known, depth)
             continue
         if not is_word and word not in (",", "|>"):
+            level.expects &= token.kind != STRING  # a location without sluice, which the engine refuses
             at += 1
             continue
         _note(level, tokens, at, begin, end)
