@@ -128,11 +128,11 @@ def test_sparks_own_scan_gives_partition_values_of_each_type(place: Place) -> No
     assert rows_of(arrow(scanned, schema)) == rows_of(rows, empty_is_null=("c7",))
 
 
-def test_a_text_that_spells_null_is_left_to_the_data_source(place: Place) -> None:
+def test_a_text_that_spells_null_is_a_text_in_sparks_own_scan(place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
     place.create(schema, partition_by=["p"]).append(pa.table([[1, 2], ["__HIVE_DEFAULT_PARTITION__", None]], schema=schema))
     scanned = place.scan()
-    assert not is_native(scanned)
+    assert is_native(scanned)
     assert sorted(scanned.collect()) == [(1, "__HIVE_DEFAULT_PARTITION__"), (2, None)]
 
 

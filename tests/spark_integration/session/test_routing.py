@@ -47,8 +47,8 @@ def test_reads_use_sparks_own_scan(place: Place) -> None:
     assert place.load(versionAsOf=0).count() == 10
     assert place.load(where="id < 3").count() == 6
     assert is_native(place.load(consistency="published"))
-    # a schema, and changes, are for the data source
-    assert not is_native(place.load(schema="id long"))
+    assert is_native(place.load(schema="id long"))
+    # changes are for the data source
     assert place.load(readChangeFeed="true", startingVersion=1).count() == 5
     reader = place.spark.read.format("sluice").option("coordinator", place.coordinator)
     assert reader.load([place.location]).count() == 15
