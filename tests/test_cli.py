@@ -109,10 +109,11 @@ def test_history_newest_first(table: Table, coordinator: str, coordinated: bool)
 
 def test_history_in_text_and_its_limit(table: Table) -> None:
     lines = sluice("history", table.location, "--limit", "2").stdout.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert lines[0].split()[:4] == ["version", "ordinal", "time", "operation"]
-    assert lines[1].split()[0] == "2"
-    assert "nightly" in lines[1]
+    assert set(lines[1]) == {"─"}
+    assert lines[2].split()[0] == "2"
+    assert "nightly" in lines[2]
 
 
 def test_outcome_of_a_transaction(table: Table, coordinator: str) -> None:
@@ -351,7 +352,7 @@ def test_each_command_is_where_the_help_says() -> None:
 
 
 def test_ids_are_folded_and_empty_lists_say_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.commands.parts.PIPE_WIDTH", 40)
+    monkeypatch.setattr("sluice.shell.printing.PIPE_WIDTH", 40)
     print_grid({"id": "id", "more": "more"}, [{"id": "0123456789" * 5, "more": "abcdefghij" * 3}])
     shown = capsys.readouterr().out
     assert "…" not in shown

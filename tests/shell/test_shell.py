@@ -147,7 +147,7 @@ def test_rows_wider_than_the_console_are_lists(run: Run) -> None:
     history = run("-e", "DESCRIBE HISTORY sales.t").stdout
     assert history.startswith("row 1")
     assert [line for line in history.splitlines() if "operation " in line and "CREATE TABLE" in line]
-    assert run("-e", "SELECT 1 AS a").stdout.startswith("┏")
+    assert run("-e", "SELECT 1 AS a").stdout == "a\n─\n1\n"
 
 
 def test_an_empty_result_has_a_header(run: Run) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table as Grid
+import pyarrow as pa
 
 from ..coordinator.facade.administration import check_address
 from ..coordinator.facade.values import Deadline, SystemClock, bounding
+from ..shell.printing import console_on, draw
 from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..tables.table import Table
-
-PIPE_WIDTH: Final = 160
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -152,18 +151,19 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None 
 
 def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
     """Print the rows' values of the given keys under the given headings, or "none"."""
-    grid = Grid(box=None, pad_edge=False)
-    for heading in columns.values():
-        grid.add_column(heading, overflow="fold")  # an id that is cut names nothing
-    for row in rows:
-        grid.add_row(*("" if row[key] is None else str(row[key]) for key in columns))
-    if not grid.row_count:
+    shown = [[row[key] for key in columns] for row in rows]
+    if not shown:
         click.echo("none")
         return
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
-    console.print(grid)
+    values = [_column(each) for each in zip(*shown, strict=True)]
+    draw(console_on(sys.stdout), pa.table(values, names=list(columns.values())), len(shown), null="")
+
+
+def _column(values: Sequence[object]) -> pa.Array:
+    """Numbers, or texts if one of the values is another."""
+    if all(each is None or type(each) is int for each in values):
+        return pa.array(values, pa.int64())
+    return pa.array([None if each is None else str(each) for each in values], pa.string())
 
 
 timeout_option: Final = click.option(

@@ -15,7 +15,8 @@ from ..coordinator.times import text_of as time_text
 from ..demo.run import run_demo
 from ..demo.workspace import DemoOptions
 from ..dev.moto_server import S3DevServer
-from .parts import PIPE_WIDTH, Checked, all_of, coordinator_option, json_option, print_grid, print_json, storage_option
+from ..shell.printing import PIPE_WIDTH
+from .parts import Checked, all_of, coordinator_option, json_option, print_grid, print_json, storage_option
 
 
 @click.command("clients")

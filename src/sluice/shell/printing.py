@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import orjson
 import pyarrow as pa
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
@@ -19,17 +20,26 @@ from .values import text_of, values_of
 _LEFT: Final = "…"
 _FEW_COLUMNS: Final = 4
 _ANY_WIDTH: Final = 1_000_000
+PIPE_WIDTH: Final = 160
 
 
-def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False) -> None:
+def console_on(stream: TextIO) -> Console:
+    """A console that prints texts as they are; a pipe has PIPE_WIDTH columns."""
+    console = Console(file=stream, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
+
+
+def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False, null: str = "null") -> None:
     """Draw the first `most` rows; says how many there are more. Nothing for rows without columns.
 
     Rows are lines of one table if it has few columns, or is not wider than the console. Otherwise, and if `expanded`, each row is a
-    list of its columns.
+    list of its columns. A value that is too wide is folded, never cut.
     """
     if rows.num_columns == 0:
         return
-    shown = [[_cell(value) for value in row] for row in _rows(rows.slice(0, most))]
+    shown = [[_cell(value, null) for value in row] for row in _rows(rows.slice(0, most))]
     grid = _grid(rows.schema, shown)
     if not shown or (
         not expanded
@@ -41,17 +51,17 @@ def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False)
         console.print(grid)
     else:
         for number, row in enumerate(shown, 1):
-            console.print(_listed(rows.column_names, number, row))
+            console.print(Text(f"row {number}", style="italic"), _listed(rows.column_names, row), sep="\n")
     if rows.num_rows > most:
         console.print(Text(f"{_LEFT} and {rows.num_rows - most} rows more (--max-rows)", style="dim"))
 
 
-def _cell(value: Any) -> Text:
-    return Text("null", style="dim") if value is None else Text(text_of(value))
+def _cell(value: Any, null: str) -> Text:
+    return Text(null, style="dim") if value is None else Text(text_of(value))
 
 
 def _grid(schema: pa.Schema, rows: Sequence[Sequence[Text]]) -> Grid:
-    grid = Grid(header_style="bold")
+    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for field in schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
         grid.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
@@ -60,9 +70,9 @@ def _grid(schema: pa.Schema, rows: Sequence[Sequence[Text]]) -> Grid:
     return grid
 
 
-def _listed(names: Sequence[str], number: int, row: Sequence[Text]) -> Grid:
+def _listed(names: Sequence[str], row: Sequence[Text]) -> Grid:
     """One row: a line for each column."""
-    grid = Grid(title=f"row {number}", title_justify="left", show_header=False)
+    grid = Grid(show_header=False, box=None, pad_edge=False)
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, cell in zip(names, row, strict=True):

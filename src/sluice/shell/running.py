@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
-from rich.console import Console
 
 from ..sql_on_duckdb.plain import Plain
 from ..statements.script import statements_in
@@ -18,10 +17,9 @@ from ..storage.errors import InvalidRequest, SluiceError
 from .completing import Completing
 from .engines import Engines, Result
 from .orders import EXPANDED, HELP, HELP_TEXT, TIMING, order_in
-from .printing import as_csv, as_json, draw
+from .printing import as_csv, as_json, console_on, draw
 from .prompting import typed
 
-_WIDTH: Final = 160
 _WRONG: Final = 2
 _FAILED: Final = 1
 
@@ -59,8 +57,8 @@ class Shell:
             tell=self._tell,
         )
         self._out = sys.stdout if out is None else out
-        self._console = _console(self._out)
-        self._told = _console(sys.stderr)
+        self._console = console_on(self._out)
+        self._told = console_on(sys.stderr)
         self._expanded = False
         self._timed = True
 
@@ -177,10 +175,3 @@ class Shell:
 def _is_told(error: Exception) -> bool:
     """Whether an error is one that sluice or Spark raises on purpose."""
     return isinstance(error, SluiceError) or any(each.__name__ == "PySparkException" for each in type(error).__mro__)
-
-
-def _console(stream: TextIO) -> Console:
-    console = Console(file=stream, highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    return console
