@@ -75,7 +75,7 @@ def test_show_counts(table: Table) -> None:
     facts = told("show", table.location)
     assert facts["location"] == table.location
     assert (facts["version"], facts["files"], facts["rows"]) == (2, 2, 3)
-    assert facts["partitioned by"] == ["origin"]
+    assert facts["partitioned_by"] == ["origin"]
     assert facts["column"] == {"id": "int64 not null", "origin": "string"}
     assert facts["property"]["delta.constraints.counted"] == "id > 0"
 
@@ -288,7 +288,7 @@ def test_compact_merges_files_once(table: Table, coordinator: str) -> None:
     assert sluice("compact", *place).stdout == f"compacted: {table.location} in version 3; 2 files became 1\n"
     assert sluice("compact", *place).stdout == f"nothing to compact: {table.location}\n"
     ordered = told("compact", *place, "--z-order-by", "id", "--where", "origin = 'JFK'")
-    assert (ordered["version"], ordered["added files"]) == (4, "1")
+    assert (ordered["version"], ordered["added_files"]) == (4, "1")
     refused = sluice("compact", *place, "--where", "id = 1")
     assert (refused.exit_code, "depends on rows" in refused.stderr) == (2, True)
 

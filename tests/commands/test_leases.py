@@ -71,7 +71,7 @@ def test_a_broken_lease_is_lost_and_on_record(table: sluice.Table, coordinator: 
     [entry] = listed(table.location, coordinator)["leases"]
     asked = run("break", table.location, entry["lease"], "--coordinator", coordinator, answer="n\n")
     assert asked.exit_code == 1
-    assert "take the exclusive lease on" in asked.stdout
+    assert "take the exclusive lease on" in asked.stderr
     assert lease.held
     table.append(rows)
 

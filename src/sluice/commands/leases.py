@@ -23,7 +23,7 @@ from ..coordinator.facade.administration import (
 from ..coordinator.facade.values import SystemClock
 from ..coordinator.times import text_of as time_text
 from ..storage.stores.location import normalise
-from .parts import ListsByItself, all_of, coordinator_option, json_option, print_grid, print_json
+from .parts import ListsByItself, all_of, coordinator_option, json_option, print_facts, print_grid, print_json
 
 _COLUMNS: Final = {
     "lease": "lease",
@@ -94,10 +94,10 @@ def _told(broken: Iterable[Broken]) -> Iterable[str]:
 @leases.command("break")
 @click.argument("location")
 @click.argument("lease")
-@all_of(coordinator_option, _named)
+@all_of(coordinator_option, _named, json_option)
 @click.option("--reason", default="", help="Why; it is recorded, and shown to the holder.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, reason: str, yes: bool) -> None:
+def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, as_json: bool, reason: str, yes: bool) -> None:
     """Take the lease named LEASE (as the list shows it) from its holder.
 
     Its holder's commits are refused from then on. Work outside sluice goes on: make sure that it has stopped.
@@ -107,10 +107,12 @@ def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, 
     found = next((each for each in list_leases(session, place) if each.lease == lease), None)
     if found is not None and not yes:
         who = f"{found.application} on {found.host} (process {found.pid})"
-        click.confirm(f"take the {found.mode} lease on {place} from {who}, who asked for it at {time_text(found.since_ms)}?", abort=True)
+        question = f"take the {found.mode} lease on {place} from {who}, who asked for it at {time_text(found.since_ms)}?"
+        click.confirm(question, abort=True, err=True)
     by = f"{_user()}@{socket.gethostname()}"
     broken = break_lease(session, place, lease, by=by, reason=reason, at_ms=SystemClock().now_ms())
-    click.echo(f"broken: {broken.node} of {broken.holder}; its commits are refused from now on")
+    text = f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
+    print_facts(asdict(broken), as_json=as_json, text=text)
 
 
 def _user() -> str:

@@ -29,7 +29,7 @@ def show_command(at: At, as_json: bool) -> None:
             "files": snapshot.num_files,
             "bytes": snapshot.raw.size_bytes,
             "rows": row_count(snapshot.raw.add_files()) if counted else None,
-            "partitioned by": list(snapshot.partition_columns) if as_json else ", ".join(snapshot.partition_columns) or "nothing",
+            "partitioned_by": list(snapshot.partition_columns) if as_json else ", ".join(snapshot.partition_columns) or "nothing",
             "column": {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in snapshot.schema},
             "property": dict(table.properties),
         }

@@ -135,7 +135,7 @@ def print_json(content: object) -> None:
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None = None) -> None:
-    """Print facts as JSON, or as `text` (None: a line for each)."""
+    """Print facts as JSON, or as `text` (None: a line for each, with spaces in its name)."""
     if as_json:
         print_json(facts)
     elif text is not None:
@@ -146,7 +146,7 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None 
                 for key, text in value.items():
                     click.echo(f"{name}: {key} = {text}")
             else:
-                click.echo(f"{name}: {'unknown' if value is None else value}")
+                click.echo(f"{name.replace('_', ' ')}: {'unknown' if value is None else value}")
 
 
 def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:

@@ -106,13 +106,13 @@ def compact_command(
         facts: dict[str, object] = {"compacted": table.location, "version": None if commit is None else commit.version}
         if commit is not None:
             metrics = next((each.metrics for each in table.history() if each.transaction_id == commit.transaction_id), {})
-            counts = {"removed files": metrics.get("numRemovedFiles"), "added files": metrics.get("numAddedFiles")}
+            counts = {"removed_files": metrics.get("numRemovedFiles"), "added_files": metrics.get("numAddedFiles")}
             facts |= counts if commit.commits == 1 else {"commits": commit.commits}
     if commit is None:
         text = f"nothing to compact: {facts['compacted']}"
     elif commit.commits > 1:
         text = f"compacted: {facts['compacted']} in {commit.commits} commits; the last one is version {commit.version}"
     else:
-        files = f"{facts['removed files']} files became {facts['added files']}"
+        files = f"{facts['removed_files']} files became {facts['added_files']}"
         text = f"compacted: {facts['compacted']} in version {commit.version}; {files}"
     print_facts(facts, as_json=as_json, text=text)
