@@ -76,11 +76,12 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
         raise asked.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
     counted: list[RowCounts] = []
     inside = [each for each in statement.relations if each.end <= statement.source.end]
-    source = _source(asked, statement.source, inside, reading)
+    rows_of_source = _source(asked, statement.source, inside, reading)
     views, tables = as_views(asked, [each for each in statement.relations if each not in inside], reading)
     texts = _Texts.of(asked, statement, views)
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+        source = _without_doubles(asked, statement, rows_of_source, draft.schema)
         values = [_values(asked, statement, clause, source, draft.schema) for clause in statement.clauses]
         only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
         known = _looked_for(asked, statement, source, draft.schema, views) if only_matches else None
@@ -101,13 +102,42 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
 
 
 def _source(asked: Plain, at: Span, relations: Sequence[Relation], reading: Reading) -> pa.Table:
-    """The rows of the source, without the columns of which several have one name: DuckDB takes the first, where Spark refuses to choose."""
+    """The rows of the source. A query in brackets is run without them, since DuckDB renames columns of one name in an inner query."""
     if asked.text[at.start] == "(":
-        rows = query(asked, (Span(at.start + 1, at.end - 1),), relations, (), reading)
-    else:
-        rows = query(asked, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
-    names = [name.lower() for name in rows.column_names]
-    return rows.select([number for number, name in enumerate(names) if names.count(name) == 1])
+        return query(asked, (Span(at.start + 1, at.end - 1),), relations, (), reading)
+    return query(asked, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
+
+
+def _without_doubles(asked: Plain, statement: Merge, source: pa.Table, schema: StructType) -> pa.Table:
+    """The source without columns of which several have one name. DuckDB would take the first, where Spark refuses to choose.
+
+    Raises InvalidRequest if the statement uses one; so may be a name without an alias inside a subquery, whatever it means there.
+    """
+    names = [name.lower() for name in source.column_names]
+    if len(set(names)) == len(names):
+        return source
+    used = [(statement.source, name.lower()) for name in schema.names if any(each.action.endswith("_all") for each in statement.clauses)]
+    alias = source_name(statement).lower()
+    for span in _expressions(statement):
+        tree = condition_of(span.of(asked.text))
+        for column in tree.find_all(exp.Column) if tree is not None else ():
+            first, *rest = (part.name.lower() for part in column.parts)
+            used.append((span, rest[0] if rest and first == alias else first))
+    for span, name in used:
+        places = [number for number, each in enumerate(names) if each == name]
+        if len(places) > 1:
+            shown = " or ".join(f"{source.column_names[number]}, column {number + 1} of the source" for number in places)
+            raise asked.refused(span, f"{name} is ambiguous: it may be {shown}. Give them different names with AS")
+    return source.select([number for number, name in enumerate(names) if names.count(name) == 1])
+
+
+def _expressions(statement: Merge) -> list[Span]:
+    """Where the statement has its condition, and those and the values of its clauses."""
+    spans = [statement.on]
+    for clause in statement.clauses:
+        spans += [] if clause.condition is None else [clause.condition]
+        spans += [each.value for each in clause.assignments]
+    return spans
 
 
 def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
@@ -140,11 +170,7 @@ class _Texts:
 
     @staticmethod
     def of(asked: Plain, statement: Merge, views: Sequence[Edit]) -> _Texts:
-        spans = [statement.on]
-        for clause in statement.clauses:
-            spans += [] if clause.condition is None else [clause.condition]
-            spans += [each.value for each in clause.assignments]
-        placed, bound = asked.placed(spans, [Span(each.start, each.end) for each in views])
+        placed, bound = asked.placed(_expressions(statement), [Span(each.start, each.end) for each in views])
         target = statement.alias or called(statement.target) or TARGET
         return _Texts(asked, [*views, *placed], bound, quoted_name(target), quoted_name(source_name(statement)))
 
@@ -166,7 +192,7 @@ def _values(asked: Plain, statement: Merge, clause: MergeClause, source: pa.Tabl
         lacking = [name for name in schema.names if names.count(name.lower()) != 1 and name not in made]
         if lacking:
             said = (
-                f"{clause_name(clause)}: the source has no column {', '.join(map(repr, lacking))} (or several); it has {', '.join(names)}. "
+                f"{clause_name(clause)}: the source has no column {', '.join(map(repr, lacking))}; it has {', '.join(names)}. "
                 "Add it, or name the columns to write"
             )
             raise SchemaMismatch(asked.shown(statement.source, said), columns=lacking)

@@ -20,7 +20,7 @@ _UNKNOWN: Final = r"cannot be resolved|not in the table|is unknown|there is no c
 _TWICE: Final = r"twice|contradicts"
 _AGGREGATE: Final = r"aggregate|GROUP.BY|INVALID_WHERE_CONDITION"
 MESSAGES: Final[Mapping[str, str]] = {
-    "AMBIGUOUS_REFERENCE": r"(?i)ambiguous|or several|there is no column v;",
+    "AMBIGUOUS_REFERENCE": r"(?i)ambiguous",
     "ARITHMETIC_OVERFLOW": r"overflow",
     "CAST_INVALID_INPUT": r"CAST_INVALID_INPUT. The value '|a value of .* does not fit",
     "CAST_OVERFLOW": r"CAST_OVERFLOW|does not fit|out of range",
