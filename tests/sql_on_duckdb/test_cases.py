@@ -24,8 +24,6 @@ def _combinations() -> Iterator[Any]:
     for number, case in enumerate(each for each in CASES if "duckdb" in each.only):
         for vectors in (True, False):
             marks = [] if vectors == (number % 2 == 0) else [pytest.mark.long]
-            if "duckdb" in case.waits:
-                marks.append(pytest.mark.xfail(reason=case.waits["duckdb"], strict=True))
             yield pytest.param(case, vectors, id=f"{case.name}{'' if vectors else ', no vectors'}", marks=marks)
 
 

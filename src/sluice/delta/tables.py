@@ -11,7 +11,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..spark_integration.active_session import evolves_schemas, use_session, user_metadata_of
+from ..spark_integration.active_session import use_session, user_metadata_of
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
@@ -399,8 +399,7 @@ class DeltaTable:
         return DeltaTable(self._spark, place, made)
 
     def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
-        """Run a MERGE that is built; schemas evolve if it says so, or Delta's setting does."""
-        evolves = merge.schema_evolution or evolves_schemas(self._spark)
+        """Run a MERGE that is built."""
 
         def change(part: Transaction) -> RowCounts:
             return merge_rows(
@@ -410,7 +409,7 @@ class DeltaTable:
                 merge.condition,
                 merge.clauses,
                 target_alias=self._alias,
-                schema_evolution=evolves,
+                schema_evolution=merge.schema_evolution,
                 frames=self._frames,
             )
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ..delta.committing import Terms, committed
 from ..delta.metrics import empty, frame
-from ..spark_integration.active_session import evolves_schemas, user_metadata_of
+from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.clauses import Clause
 from ..spark_integration.rows.conditions import predicate_text
@@ -150,7 +150,7 @@ def _merge(asked: Asked, statement: Merge, part: Transaction, edits: Sequence[Ed
         clauses,
         target_alias=statement.alias or called(statement.target),
         source_alias=source_called(statement),
-        schema_evolution=statement.evolves or evolves_schemas(asked.spark),
+        schema_evolution=statement.evolves,
         subqueries=True,
     )
 

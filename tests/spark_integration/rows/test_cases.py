@@ -39,9 +39,6 @@ def _combinations() -> Iterator[Any]:
         ways = list(product([each for each in ("api", "spark") if each in case.only], (True, False), sizes))
         for position, (way, vectors, size) in enumerate(ways):
             marks = [] if position == number % len(ways) else [pytest.mark.long]
-            waits = case.waits.get(way, case.waits.get(f"size {size}"))
-            if waits is not None:
-                marks.append(pytest.mark.xfail(reason=waits, strict=True))
             name = f"{case.name}, {way}{'' if vectors else ', no vectors'}, {size}"
             yield pytest.param(case, way, vectors, size, id=name, marks=marks)
 

@@ -26,6 +26,7 @@ from ...tables.write.merging import (
 )
 from ...tables.write.operation_records import Step
 from ...tables.write.row_operations import Target, target_of
+from ..active_session import evolves_schemas
 from ..jvm import in_session
 from .assignments import Assigned, old_values
 from .change_job import Work
@@ -54,9 +55,10 @@ def merge_rows(
 
     `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; those of clauses for rows without a
     match over the side that these are from. Columns of the source, or of one of `frames`, which are the table's, if the source is not such
-    a frame itself, mean what they say without an alias. With `schema_evolution`, columns and fields of the source that clauses write and
-    the table lacks are added to the table once all names are resolved, and fields of structs that the source lacks stay as they are. The
-    source is evaluated once. With `subqueries` conditions and values may have them, as for `delete_rows`.
+    a frame itself, mean what they say without an alias. With `schema_evolution`, or if Delta Lake's setting of the session says so, columns
+    and fields of the source that clauses write and the table lacks are added to the table once all names are resolved, and fields of
+    structs that the source lacks stay as they are. The source is evaluated once. With `subqueries` conditions and values may have them, as
+    for `delete_rows`.
 
     Raises AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, for a source that reads a later
     version of the table than the transaction, and if two rows of the source change one row of the table; SchemaMismatch and
@@ -66,15 +68,16 @@ def merge_rows(
     if not isinstance(source, DataFrame):
         raise InvalidRequest(f"the source is of type {type(source).__name__}; give a Spark DataFrame")
     counted: list[RowCounts] = []
+    evolving = schema_evolution or evolves_schemas(spark)
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         given = in_session(session, source)
         require_no_later_version(given, part, plan.address.location)
         given = given if source_alias is None else given.alias(source_alias)
-        plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)
+        plan, evolves = evolved(session, plan, given, clauses, target_alias) if evolving else (plan, False)
         values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]
         work = Work(session, draft, plan, label, attributes_in(frames, [on, *values], given))
-        resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, schema_evolution, subqueries))
+        resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, evolving, subqueries))
         if evolves:
             draft.adopt(plan.metadata)
         counts, reads, rows = _merge(work, given, resolved_merge)

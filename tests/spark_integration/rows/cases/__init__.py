@@ -6,7 +6,7 @@ The answers are Delta Lake's: `tests/delta_spark/test_cases.py` asks it. Each ca
 
 `columns`: those of the result, if they are not those before. `partitioned`: by what. `settings`: of the session. `only`: the ways that can
 say it. `needs_spark`: the engine without Spark leaves the statement to Spark. `ours`: the answer of sluice where it is another one, and
-`because`: why. `waits`: the ways (or a size of the source) that answer something else until a defect is repaired, each with the reason.
+`because`: why.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Case:
     needs_spark: bool = False
     ours: Mapping[str, Any] = field(default_factory=dict)
     because: str | None = None
-    waits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def made(self) -> str:
