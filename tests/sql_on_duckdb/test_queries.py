@@ -178,11 +178,26 @@ def test_changes_between_versions_and_times(orders: Warehouse) -> None:
             orders.rows(text)
 
 
-@pytest.mark.parametrize("text", ["SELECT frobnicate(id) FROM sales.orders", "EXPLAIN SELECT 1", "SHOW VIEWS"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT frobnicate(id) FROM sales.orders",
+        "EXPLAIN SELECT 1",
+        "SHOW VIEWS",
+        "SELECT a FROM (SELECT 1 AS a, 2 AS A)",
+        "WITH q AS (SELECT id, amount AS id FROM sales.orders) SELECT id FROM q",
+    ],
+)
 def test_what_needs_spark_says_so(orders: Warehouse, text: str) -> None:
     with pytest.raises(sluice.UnsupportedFeature, match="needs Spark") as refused:
         orders.rows(text)
     assert refused.value.features == ["Spark"]
+
+
+def test_columns_of_one_name_that_nothing_confuses(orders: Warehouse) -> None:
+    assert orders.rows("SELECT a FROM (SELECT 1, 2) AS q(a, b)") == [(1,)]
+    assert orders.rows("SELECT b FROM (SELECT 1 AS a, 2 AS a) AS q(a, b)") == [(2,)]
+    assert run("SELECT 1 AS a, 2 AS a", coordinator=orders.coordinator).column_names == ["a", "a"]
 
 
 def test_a_query_of_much_data_is_left_to_spark(orders: Warehouse) -> None:

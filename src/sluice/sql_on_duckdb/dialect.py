@@ -6,6 +6,7 @@ answer, or a value that a statement writes, does not depend on the engine. Arith
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from sqlglot import exp
@@ -107,6 +108,16 @@ def other_meaning(tree: exp.Expr) -> exp.Expr | None:
         is_same = not isinstance(node, exp.Func) or isinstance(node, _SAME)
         if isinstance(node, exp.Anonymous) or not is_same or not _has_same_arguments(node):
             return node
+    return None
+
+
+def doubled(tree: exp.Expr) -> str | None:
+    """A name that an inner query gives to two columns, in lower case: DuckDB renames the second one, where Spark refuses to choose."""
+    for inner in tree.find_all(exp.Subquery, exp.CTE):
+        if isinstance(inner.this, exp.Query) and not inner.alias_column_names:
+            names = Counter(name.lower() for name in inner.this.named_selects if name not in ("", "*"))
+            if names and max(names.values()) > 1:
+                return max(names, key=lambda name: names[name])
     return None
 
 

@@ -19,7 +19,7 @@ from ..statements.cursor import Name, Span, location_hint
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..storage.expressions.limits import beyond_limits
-from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, names_of, other_meaning
+from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, doubled, names_of, other_meaning
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,6 +78,11 @@ def parsed(asked: Request, at: Span, text: str) -> exp.Query:
     for name in (each.name for each in tree.find_all(exp.Table) if each.name not in defined and not each.db):
         if hint := location_hint(asked.text, (place := _place(asked, at, name)).start):
             raise asked.refused(place, f"a string is no table{hint}")
+    double = doubled(tree)
+    if double is not None:
+        raise needs_spark(
+            asked, _place(asked, at, double), f"two columns of an inner query are called {double}, of which DuckDB takes the first"
+        )
     other = other_meaning(tree)
     if other is not None:
         names = names_of(other)
