@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType as SparkType
@@ -61,22 +60,10 @@ class Clause:
         return self.matched == NOT_MATCHED
 
 
-SourceColumns: TypeAlias = "Mapping[str, tuple[Column, SparkType]]"
-"""The columns of the source and their types, by what `key_of_names` makes of their names."""
-
-
-def source_columns(session: SparkSession, source: DataFrame) -> SourceColumns:
-    """Without those whose name occurs several times."""
-    key = key_of_names(session)
-    names = [key(name) for name in source.columns]
-    once = [each for each in source.schema.fields if names.count(key(each.name)) == 1]
-    return {key(each.name): (source[quoted(each.name)], each.dataType) for each in once}
-
-
 def assigned_by(
     clause: Clause,
     frame: DataFrame,
-    source: SourceColumns,
+    source: DataFrame,
     old: Mapping[str, Column],
     work: Work,
     alias: str | None,
@@ -122,22 +109,23 @@ def assigned_by(
     return assigned
 
 
-def _all_columns(clause: Clause, source: SourceColumns, work: Work, *, evolves: bool) -> Assigned:
+def _all_columns(clause: Clause, source: DataFrame, work: Work, *, evolves: bool) -> Assigned:
     """All columns of the table get those of the source. Raises SchemaMismatch if it lacks one, or if `evolves` spells one differently in a
-    session in which case counts.
+    session in which case counts; AnalysisException if several have that name.
     """
     key = key_of_names(work.session)
-    fields = [each for each in work.schema.fields if key(each.name) in source]
+    kinds = {key(each.name): each.dataType for each in source.schema.fields}
+    fields = [each for each in work.schema.fields if key(each.name) in kinds]
     lacking = [each.name for each in work.schema.fields if each not in fields and generated_of(each) is None]
-    spelled = {name.lower() for name in source}
+    spelled = {name.lower() for name in kinds}
     if lacking and (not evolves or any(name.lower() in spelled for name in lacking)):
         raise SchemaMismatch(
-            f"{clause.name}: the source has no column {', '.join(map(repr, lacking))} (or several); it has "
-            f"{', '.join(source)}. Add it, name the columns to write, or evolve the schema",
+            f"{clause.name}: the source has no column {', '.join(map(repr, lacking))}; it has {', '.join(kinds)}. "
+            "Add it, name the columns to write, or evolve the schema",
             columns=lacking,
         )
-    values: dict[Path, Column] = {(each.name,): source[key(each.name)][0] for each in fields}
-    types: dict[Path, SparkType] = {(each.name,): source[key(each.name)][1] for each in fields}
+    values: dict[Path, Column] = {(each.name,): source[quoted(each.name)] for each in fields}
+    types: dict[Path, SparkType] = {(each.name,): kinds[key(each.name)] for each in fields}
     return Assigned(values, types, clause.name, evolves)
 
 

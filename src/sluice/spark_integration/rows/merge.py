@@ -30,7 +30,7 @@ from ..active_session import evolves_schemas
 from ..jvm import in_session
 from .assignments import Assigned, old_values
 from .change_job import Work
-from .clauses import Clause, assigned_by, evolved, source_columns
+from .clauses import Clause, assigned_by, evolved
 from .conditions import attributes_in, column_of, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .matching import Analysed, carry_out
 from .session import session_for_changes
@@ -111,7 +111,7 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> Analysed:
     pairs = target.crossJoin(given)
     sides = {MATCHED: pairs, NOT_MATCHED: given, NOT_MATCHED_BY_SOURCE: target}
     mine, theirs = names_of(target), names_of(given)
-    old, source = old_values(target), source_columns(work.session, given)
+    old = old_values(target)
     on = resolved(pairs, asked.on, "the merge", subqueries=asked.subqueries)
     parts = list(conjuncts(on))
     keys = equal_keys(parts, mine, theirs, work.session)
@@ -126,7 +126,7 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> Analysed:
         if clause.matched == NOT_MATCHED_BY_SOURCE:
             unmatched.append(None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0])
         condition = None if tree is None else column_of(work.session, tree)
-        new = assigned_by(clause, frame, source, old, work, alias, keys=keys, evolves=asked.evolves, subqueries=may_ask)
+        new = assigned_by(clause, frame, given, old, work, alias, keys=keys, evolves=asked.evolves, subqueries=may_ask)
         clauses.append(replace(clause, condition=condition))
         assigned.append(new)
         if not clause.inserts:  # they use the source alone
