@@ -153,7 +153,7 @@ def test_a_coordinator_that_is_away_is_waited_for_only_so_long(tmp_path: Path, z
             lambda deadline: table.delete("delay = 0", timeout_s=deadline),
             lambda deadline: table.refresh(timeout_s=deadline),
             lambda deadline: table.snapshot(timeout_s=deadline),
-            lambda deadline: table.outcome("none", timeout_s=deadline),
+            lambda deadline: table.outcome("6b05be2f-0000-8002-8000-3f606a813a77", timeout_s=deadline),
             lambda deadline: sluice.read_together([table], timeout_s=deadline),
         ]
         for call in calls:

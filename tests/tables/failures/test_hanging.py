@@ -79,9 +79,9 @@ CALLS: dict[str, Callable[[sluice.Table], object]] = {
     "detach": lambda table: table.detach(timeout_s=LIMIT_S),
     "refresh": lambda table: table.refresh(timeout_s=LIMIT_S),
     "refresh, serial": lambda table: table.refresh("serial", timeout_s=LIMIT_S),
-    "outcome": lambda table: table.outcome("no such transaction", timeout_s=LIMIT_S),
+    "outcome": lambda table: table.outcome("6b05be2f-0000-8002-8000-3f606a813a77", timeout_s=LIMIT_S),
     "outcome of any table": lambda table: sluice.outcome(
-        "no such transaction", coordinator=table._access.address.coordinator, timeout_s=LIMIT_S
+        "6b05be2f-0000-8002-8000-3f606a813a77", coordinator=table._access.address.coordinator, timeout_s=LIMIT_S
     ),
     "begin": lambda table: table.begin(timeout_s=LIMIT_S).commit(),
     "lease": lambda table: table.lease(wait_s=sluice.Deadline.after(LIMIT_S)),
