@@ -53,8 +53,33 @@ def main(folder: str, coordinator: str) -> None:
     made = DeltaTable.createIfNotExists(spark).location(f"{folder}/made").addColumn("id", "bigint").execute()
     assert made.toDF().columns == ["id"]
     assert table.clone(f"{folder}/clone", isShallow=True).toDF().count() == 10
+    statements(spark, folder)
     spark.stop()
     print("done")
+
+
+def statements(spark: SparkSession, folder: str) -> None:
+    place = f"{folder}/table"
+    sluice.sql(spark, f"CREATE TABLE sluice.`{folder}/by_sql` (id BIGINT, name STRING) USING sluice")
+    sluice.sql(spark, f"ALTER TABLE sluice.`{folder}/by_sql` ADD COLUMN more INT")
+    assert sluice.sql(spark, f"OPTIMIZE sluice.`{place}`").count() == 1
+    assert sluice.sql(spark, f"DESCRIBE HISTORY sluice.`{folder}/by_sql`").count() == 2
+    assert sluice.sql(spark, "SELECT :n + 1 AS n", {"n": 1}).collect()[0]["n"] == 2, "what is Spark's own works"
+    versions = [sluice.Table.open(each).version for each in (place, f"{folder}/by_sql")]
+    for text, instead in (
+        (f"SELECT * FROM sluice.`{place}`", "temporary view"),
+        (f"INSERT INTO sluice.`{place}` VALUES (1)", "df.write"),
+        (f"INSERT INTO sluice.`{place}` SELECT * FROM sluice.`{place}`", "df.write"),
+        (f"UPDATE sluice.`{place}` SET id = 1", "Table.update"),
+        (f"DELETE FROM sluice.`{place}`", "Table.delete"),
+        (f"MERGE INTO sluice.`{place}` t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE", "Table.upsert"),
+        (f"CREATE TABLE sluice.`{folder}/new` USING sluice AS SELECT 1 AS id", "append the rows"),
+        (f"BEGIN ATOMIC DELETE FROM sluice.`{place}`; END", "sluice.transaction"),
+    ):
+        refused(lambda text=text: sluice.sql(spark, text), sluice.UnsupportedFeature, f"Spark Connect hides.*{instead}")  # type: ignore[misc]
+    assert versions == [sluice.Table.open(each).version for each in (place, f"{folder}/by_sql")]
+    sluice.read(spark, place).createOrReplaceTempView("rows")
+    assert sluice.sql(spark, "SELECT * FROM rows").count() == 10
 
 
 if __name__ == "__main__":

@@ -15,6 +15,11 @@ _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 _USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
 
 
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the session has a JVM beside it; over Spark Connect it has none."""
+    return hasattr(spark, "_jsparkSession")
+
+
 @checked
 def use_session(spark: SparkSession) -> None:
     """Make this the calling thread's session. Call it before the first use in any thread other than the one that made the session.
@@ -22,7 +27,7 @@ def use_session(spark: SparkSession) -> None:
     Otherwise Spark reports DATA_SOURCE_NOT_FOUND there: it looks for Python data sources in the thread's session. Does
     nothing for Spark Connect, which has no such threads.
     """
-    jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    jvm: Any = getattr(spark, "_jvm", None) if is_classic(spark) else None
     if jvm is not None:
         getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
 

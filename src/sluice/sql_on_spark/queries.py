@@ -16,6 +16,7 @@ from ..spark_integration.jvm import analysed, class_in_jvm
 from ..spark_integration.scan.explaining import files_read
 from ..spark_integration.scan.read import read_snapshot
 from ..spark_integration.session.format_and_options import default_format, is_sluice
+from ..spark_integration.session.known_tables import sparks_catalog
 from ..sql_plain.place import (
     Place,
     at_one_moment,
@@ -252,4 +253,4 @@ def place_of(asked: Asked, name: Name) -> Place | None:
 
 def is_spark_table(spark: SparkSession, name: Name) -> bool:
     """Whether Spark has a view or a table of this name."""
-    return spark.catalog.tableExists(name.quoted)
+    return sparks_catalog(spark).tableExists(name.quoted)

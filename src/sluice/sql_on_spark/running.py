@@ -7,10 +7,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from ..delta.metrics import frame
+from ..spark_integration.active_session import is_classic
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.session.format_and_options import default_format, has_delta_lake, is_sluice
 from ..sql_on_spark import rows, tables
@@ -29,6 +31,7 @@ from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
 from ..storage.arguments import checked
+from ..storage.errors import UnsupportedFeature
 from .concurrency import atomic, explain_conflict, lock, under_locks, unlock
 from .queries import by_spark, found_in, place_of, require_known, run, table_of
 from .spark_request import Asked
@@ -63,8 +66,15 @@ def sql(
     with as_spark_users_know():
         asked = Asked(spark, text, args, coordinator, storage_options)
         statement = read(text)
-        with nullcontext() if isinstance(statement, Unlock) else under_locks(spark):
-            return _carried_out(asked, statement)
+        if not is_classic(spark):
+            _require_classic(asked, statement)
+        try:
+            with nullcontext() if isinstance(statement, Unlock) else under_locks(spark):
+                return _carried_out(asked, statement)
+        except PySparkAttributeError as missing:
+            if is_classic(spark):
+                raise
+            raise _over_connect("this statement, with such conditions or parameters,", "write them as plain literals") from missing
 
 
 def by_session(spark: SparkSession, text: str, args: Any = None, **frames: Any) -> DataFrame:
@@ -75,6 +85,41 @@ def by_session(spark: SparkSession, text: str, args: Any = None, **frames: Any) 
     finally:
         if frames:
             formatter.clear()
+
+
+_INSTEAD: Final[Mapping[type, tuple[str, str]]] = {
+    Insert: ("INSERT", "df.write.format('sluice').mode('append').save(path) adds rows, overwrite with replaceWhere replaces some"),
+    Update: ("UPDATE", "sluice.Table.update changes rows"),
+    Delete: ("DELETE", "sluice.Table.delete deletes rows"),
+    Merge: ("MERGE", "sluice.Table.upsert replaces rows by a key"),
+    Atomic: ("BEGIN ATOMIC", "sluice.transaction(spark, ...) appends to several tables and overwrites them"),
+    ExplainConflict: ("EXPLAIN CONFLICT", "sluice sql --engine local runs it"),
+    Create: ("CREATE TABLE ... AS SELECT", "create the table with its columns, and append the rows with df.write.format('sluice')"),
+}
+"""What Spark Connect cannot run of tables of sluice, and what does instead."""
+_READ: Final = "spark.read.format('sluice').load(path) or sluice.read reads it: give that DataFrame a temporary view, and query the view"
+
+
+def _require_classic(asked: Asked, statement: Statement) -> None:
+    """Raise UnsupportedFeature for a statement that needs Spark's JVM, which Spark Connect hides."""
+    title, instead = _INSTEAD.get(type(statement), ("", ""))
+    if isinstance(statement, Create):
+        is_ours = statement.query is not None and tables.is_created_here(asked, statement)
+    else:
+        is_ours = not isinstance(statement, (Insert, Update, Delete, Merge)) or place_of(asked, statement.target) is not None
+    title = title if is_ours else ""
+    if not title and found_in(asked, getattr(statement, "relations", ())):
+        title, instead = "a query of a table of sluice", _READ
+    if title:
+        raise _over_connect(title, instead)
+
+
+def _over_connect(what: str, instead: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{what} needs Spark's JVM, which Spark Connect hides: {instead}; or run the statement in a classic session",
+        features=["Spark Connect"],
+        access="write",
+    )
 
 
 def _carried_out(asked: Asked, statement: Statement) -> DataFrame:

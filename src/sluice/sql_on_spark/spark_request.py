@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType
 
-from ..spark_integration.active_session import user_metadata_of
+from ..spark_integration.active_session import is_classic, user_metadata_of
 from ..spark_integration.jvm import analysed, items
 from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.definitions import check_by_spark
@@ -64,12 +64,14 @@ class Asked(Request):
 
     def require_readable(self) -> None:
         """Raise Spark's ParseException if it cannot read the text as it was typed."""
-        classic: Any = getattr(self.spark, "_jsparkSession", None)
-        if classic is not None:
-            classic.sessionState().sqlParser().parsePlan(self.text)
+        classic: Any = self.spark
+        if is_classic(classic):
+            classic._jsparkSession.sessionState().sqlParser().parsePlan(self.text)
 
     def spark_sql(self, text: str, args: Any = None) -> DataFrame:
         """PySpark's own `spark.sql`."""
+        if not is_classic(self.spark):  # over Spark Connect
+            return self.spark.sql(text, args)
         return SparkSession.sql(self.spark, text, args)
 
     def query(self, spans: Sequence[Span], edits: Sequence[Edit]) -> DataFrame:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from ..coordinator.errors import InvalidName
 from ..delta.metrics import empty, frame
 from ..spark_integration.session.format_and_options import Options, default_format, is_sluice
+from ..spark_integration.session.known_tables import sparks_catalog
 from ..spark_integration.session.saving import Write, save
 from ..sql_plain.definitions import namespaces as spaces
 from ..sql_plain.definitions import tables as plain
@@ -137,7 +138,7 @@ def _dropped(asked: Asked, statement: DropNamespace) -> DataFrame:
     name = title(statement.name)
     ours, theirs = spaces.is_known(asked, statement.name), asked.spark.catalog.databaseExists(name)
     if ours and theirs:
-        if not statement.cascade and any(not each.isTemporary for each in asked.spark.catalog.listTables(name)):
+        if not statement.cascade and any(not each.isTemporary for each in sparks_catalog(asked.spark).listTables(name)):
             return asked.by_spark()  # refuses it
         _require_none_below(asked, statement.name, asked.spark.catalog.getDatabase(name).locationUri)
     done = frame(asked.spark, spaces.drop(asked, statement)) if ours else None

@@ -230,3 +230,27 @@ def test_the_schema_is_overwritten_with_permission_only(names: Names) -> None:
     assert table.history(1)[0].user_metadata == "the new form"
     with pytest.raises(AnalysisException, match=r"overwrite_schema|overwriteSchema"):
         writer.option("replaceWhere", "day = 1").saveAsTable("orders")
+
+
+def test_sparks_catalog_knows_the_names(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_COORDINATOR", names.coordinator)
+    names.write(("a", 1)).saveAsTable("sales.orders")
+    names.write(("a", 1)).saveAsTable("orders_of_old")
+    catalog, place = names.spark.catalog, names.catalog.locate("sales.orders")
+    assert catalog.tableExists("Sales.Orders")
+    with pytest.warns(FutureWarning, match="dbName"):  # PySpark deprecates it
+        assert catalog.tableExists("orders", "sales")
+    assert catalog.tableExists(f"sluice.`{place}`")
+    assert not catalog.tableExists("sales.others")
+    names.spark.range(1).createOrReplaceTempView("orders_of_spark")
+    try:
+        assert {"orders_of_old", "orders_of_spark"} <= {each.name for each in catalog.listTables()}
+        assert [each.name for each in catalog.listTables(pattern="ORDERS_OF_O*|none")] == ["orders_of_old"]
+        [ours] = [each for each in catalog.listTables("sales") if not each.isTemporary]
+        assert (ours.name, ours.namespace, ours.tableType) == ("orders", ["sales"], "MANAGED")
+        with pytest.raises(AnalysisException):
+            catalog.listTables("nowhere")
+    finally:
+        names.spark.catalog.dropTempView("orders_of_spark")
+    names.spark.range(1).write.format("sluice").mode("append").option("coordinator", names.coordinator).saveAsTable("sales.numbers")
+    assert names.held("sales.numbers") == [(0,)]

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.catalog import Catalog as SparkCatalog
 
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound
 from ...tables.catalog.catalog import Catalog
+from ..active_session import is_classic
 from ..errors import as_spark_users_know
 from .format_and_options import Options, RemembersFormat, default_format, is_sluice
 from .saving import open_at
@@ -42,7 +44,12 @@ def means_sluice(spark: SparkSession, source: str | None, name: str, options: Op
         return is_sluice(found["format"], spark)
     if is_sluice(default_format(spark), spark):
         return True
-    return not spark.catalog.tableExists(name) and is_known(options, name)
+    return not sparks_catalog(spark).tableExists(name) and is_known(options, name)
+
+
+def sparks_catalog(spark: SparkSession) -> SparkCatalog:
+    """PySpark's own `spark.catalog`, which knows no names of sluice's."""
+    return SparkCatalog(spark) if is_classic(spark) else spark.catalog
 
 
 def is_known(options: Options, name: str) -> bool:

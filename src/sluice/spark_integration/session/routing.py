@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame as AnyDataFrame
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Catalog
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -25,6 +26,7 @@ from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ..active_session import run_stop_hooks
 from ..scan.explaining import files_read
+from .catalog import SessionCatalog
 from .reader import Reader, StreamReader
 from .stream_writer import StreamWriter
 from .writer import Writer
@@ -68,6 +70,11 @@ class Session(SparkSession):
     def readStream(self) -> DataStreamReader:  # noqa: N802 - PySpark's name
         """Like `SparkSession.readStream`, also for the names that sluice's coordinator keeps."""
         return StreamReader(self) if is_routed(self) else super().readStream
+
+    @property
+    def catalog(self) -> Catalog:
+        """Like `SparkSession.catalog`, also for the names that sluice's coordinator keeps."""
+        return SessionCatalog(self) if is_routed(self) else super().catalog
 
     def table(self, tableName: str) -> AnyDataFrame:  # noqa: N803 - PySpark's name
         """Like `SparkSession.table`, also for the names that sluice's coordinator keeps."""
