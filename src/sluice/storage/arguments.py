@@ -425,6 +425,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "tableOrViewName": _NAME,
     "DeltaTable.timestamp": text("a time as a text, such as 2026-01-31 or 2026-01-31 13:00:00"),
     "DeltaTable.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
+    "DeltaMergeBuilder.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
     "isShallow": _FLAG,
     "truncateHistory": _FLAG,
     "partitionSchema": either("a StructType, or columns in SQL as a text", text(""), _SCHEMA),
