@@ -72,7 +72,7 @@ class Session(SparkSession):
         return StreamReader(self) if is_routed(self) else super().readStream
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> Catalog:  # pyright: ignore[reportIncompatibleVariableOverride] - routing may change, so nothing is cached
         """Like `SparkSession.catalog`, also for the names that sluice's coordinator keeps."""
         return SessionCatalog(self) if is_routed(self) else super().catalog
 
