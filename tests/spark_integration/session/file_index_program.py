@@ -45,6 +45,9 @@ def main(way: str, location: str) -> None:
             check(spark.newSession(), location)
     spark.stop()
     sys.stdout.write("done\n")
+    sys.stdout.flush()
+    if way == "foreign":
+        os._exit(0)  # py4j gives such a server a thread that keeps its program alive, with or without sluice
 
 
 if __name__ == "__main__":
