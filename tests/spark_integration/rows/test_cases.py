@@ -28,17 +28,21 @@ from .cases.tables import make
 
 pytestmark = pytest.mark.spark
 
+SHORT: Final = 4
 LIMITS: Final = ("_LOCAL_ROWS_MAX", "_LOCAL_BYTES_MAX", "_SENT_ROWS_MAX", "_SENT_BYTES_MAX")
 """Up to which size a source is part of the plan, and up to which it is sent to every task."""
 
 
 def _combinations() -> Iterator[Any]:
-    """Each case once in each way; one of them, another one from case to case, is not of the long tests."""
+    """Each case once in each way. All but every fourth case in one way, another one from case to case, are of the long tests: a case takes
+    a second of Spark, and runs once without Spark in any case.
+    """
     for number, case in enumerate(CASES):
         sizes = (0, math.inf) if case.do.startswith("MERGE") else (math.inf,)
         ways = list(product([each for each in ("api", "spark") if each in case.only], (True, False), sizes))
         for position, (way, vectors, size) in enumerate(ways):
-            marks = [] if position == number % len(ways) else [pytest.mark.long]
+            is_short = number % SHORT == 0 and position == number // SHORT % len(ways)
+            marks = [] if is_short else [pytest.mark.long]
             name = f"{case.name}, {way}{'' if vectors else ', no vectors'}, {size}"
             yield pytest.param(case, way, vectors, size, id=name, marks=marks)
 
