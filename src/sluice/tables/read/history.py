@@ -69,7 +69,7 @@ class History(list[HistoryEntry]):
         return html_of_rows(map(_shown, self))
 
 
-def _shown(entry: HistoryEntry) -> dict[str, object]:
+def _shown(entry: HistoryEntry) -> Mapping[str, object]:
     return {each.name: getattr(entry, each.name) for each in fields(entry)} | {"timestamp": entry.time}
 
 
