@@ -109,7 +109,8 @@ def test_databases(warehouse: Warehouse) -> None:
     warehouse.sql("CREATE TABLE lake.theirs (id BIGINT) USING parquet")
     warehouse.sql("INSERT INTO lake.ours VALUES (1)")
     assert warehouse.held("lake.ours") == [(1,)]
-    assert {row[1] for row in warehouse.rows("SHOW TABLES IN lake")} == {"ours", "theirs"}
+    listed = warehouse.rows("SHOW TABLES IN lake")
+    assert {row[1] for row in listed if row[0]} == {"ours", "theirs"}, "temporary views have no database"
     with pytest.raises(AnalysisException, match="lake"):
         warehouse.sql("DROP DATABASE lake")
     assert warehouse.held("lake.ours") == [(1,)], "nothing was dropped"

@@ -112,7 +112,7 @@ def test_an_endpoint_where_nobody_answers(s3_options: dict[str, str], s3_locatio
     ("option", "value", "words"),
     [
         ("endpoint_url", "127.0.0.1:9000", ["'127.0.0.1:9000'", "https://host:port"]),
-        ("path_style", "perhaps", ["'perhaps'", "true, false"]),
+        ("path_style", "perhaps", ["'perhaps'", "true or false"]),
         ("conditional_put", "never", ["'never'", "auto, true, false"]),
         ("max_attempts", "0", ["'0'", "1 to 999"]),
         ("acess_key_id", "x", ["'acess_key_id'", "access_key_id"]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType as SparkType
@@ -40,7 +41,7 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     """
     if not isinstance(condition, (Column, str)):
         raise InvalidRequest(f"the condition of {what} is {condition!r}; give a Column, or SQL as text")
-    tree = analysed(frame.where(as_column(condition))).condition()
+    tree = _with_values(frame.sparkSession, analysed(frame.where(as_column(condition)))).condition()
     patterns = patterns_of(frame)
     if not subqueries and tree.containsPattern(patterns.PLAN_EXPRESSION()):
         raise InvalidRequest(
@@ -52,6 +53,14 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
             f"the condition of {what} is not deterministic: {tree.sql()}; whether a row satisfies it must depend on the row alone"
         )
     return tree
+
+
+def _with_values(session: SparkSession, plan: Any) -> Any:
+    """The plan with its constants computed: a bound text with a quote, say, is a cast of bytes before."""
+    try:
+        return class_in_jvm(session, "org.apache.spark.sql.catalyst.optimizer.ConstantFolding").apply(plan)
+    except Py4JJavaError:  # a constant that has no value fails where rows are compared with it
+        return plan
 
 
 def resolved_values(frame: DataFrame, values: Sequence[Column], what: str, *, subqueries: bool = False) -> list[tuple[Column, SparkType]]:
