@@ -1,4 +1,4 @@
-"""Every type has a form in JSON, the same for all rows."""
+"""Every type has one form in JSON, which does not depend on the row."""
 
 from __future__ import annotations
 

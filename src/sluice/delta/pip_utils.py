@@ -17,8 +17,8 @@ def configure_spark_with_delta_pip(
 ) -> SparkSession.Builder:
     """`sluice.configure` under Delta Lake's name: the session needs no jars, and gets `extra_packages` only.
 
-    As in Delta Lake, they take the place of the builder's own setting spark.jars.packages. The coordinator is that of the variable
-    SLUICE_COORDINATOR; `sluice.configure` takes it, and the store's options, as arguments. Raises TypeError for what is no builder.
+    As in Delta Lake, they replace the builder's own setting spark.jars.packages. The variable SLUICE_COORDINATOR names the coordinator;
+    `sluice.configure` takes it, and the store's options, as arguments. Raises TypeError for what is no builder.
     """
     if not isinstance(spark_session_builder, SparkSession.Builder):
         raise TypeError(f"the builder is {spark_session_builder!r} of {type(spark_session_builder)}; give a SparkSession.Builder")

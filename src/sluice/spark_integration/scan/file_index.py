@@ -214,7 +214,7 @@ class FileIndex:
         return other is not None and str(other.toString()) == self._text
 
     def toString(self) -> str:  # noqa: N802
-        """What Spark shows of it, the same for equal ones."""
+        """The text that Spark shows in plans; equal indexes have equal texts."""
         return self._text
 
     def chosen(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> Chosen:

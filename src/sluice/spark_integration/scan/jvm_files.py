@@ -224,7 +224,7 @@ def _packed(row: Sequence[Cell]) -> bytes:
 
 
 def _class_of(name: str, number: int, flags: int) -> bytes:
-    """The description of a class without fields; that of the class that it extends follows."""
+    """The description of a class without fields. The description of its superclass comes next in the stream."""
     text = name.encode()
     return _CLASS + struct.pack(">H", len(text)) + text + struct.pack(">qBH", number, flags, 0) + _END
 

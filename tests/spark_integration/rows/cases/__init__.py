@@ -1,8 +1,9 @@
 """What MERGE, UPDATE and DELETE answer, as facts: tables, a statement about them, and the resulting rows or the condition of the error.
 
 The answers are Delta Lake's: `tests/delta_spark/test_cases.py` asks it. Each case of the YAML files has `t`, the columns of the table, its
-`rows`, `s` and `source`, the same for the table `s` if there is one, what to `do`, and what that `gives`; or with which condition it
-`fails`. It may take its tables from a set that its file names (`with`). A struct is a list of its fields. Optional:
+`rows`, the statement to `do`, and the rows that it `gives` or the condition with which it `fails`. `s` and `source` are the columns and
+rows of the table `s`, if there is one. It may take its tables from a set that its file names (`with`). A struct is a list of its fields.
+Optional:
 
 `columns`: those of the result, if they are not those before. `partitioned`: by what. `settings`: of the session. `only`: the ways that can
 say it. `needs_spark`: the engine without Spark leaves the statement to Spark. `ours`: the answer of sluice where it is another one, and
