@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from ...coordinator.errors import ConcurrentModification, ProtocolChangedException
+from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
 from ...coordinator.facade import registry
 from ...coordinator.facade.administration import list_clients
 from ...coordinator.facade.names import NewName, TableName, make_with_name, taken_back_on_failure
@@ -305,7 +305,7 @@ def beside_others(
             if ends.over or not (taken.details.get("unfinished") or exists()):
                 raise
             _log.info("another client was faster: %s", taken)
-        except ConcurrentModification as lost:
+        except (ConcurrentModification, LeaseHeld) as lost:  # LeaseHeld: the other client lost before, and now has its turn
             if ends.over or not replaces:
                 raise
             _log.info("another client was faster: %s", lost)
