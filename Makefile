@@ -8,6 +8,7 @@
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
 # make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
 # make check                formatting, lint, types, the direction of the imports
+# make budget [ARGS='--show "append"']  how many functions and modules a call runs, and how much source there is: numbers that may only fall
 # make docs                 the documentation as a site, in site/; a link that leads nowhere is an error
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
 # make bench-engine [ARGS="--commits 10000 --files 10"]
@@ -42,7 +43,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -110,6 +111,10 @@ check: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
+
+# Ends with 1 when a count is above its number in tests/budget/budget.yaml, or far below it; ARGS=--lower writes the lower ones there.
+budget: java $(READY)
+	@$(BIN)/python -m tests.budget $(ARGS)
 
 # The site's tools have an environment of their own: nothing else needs them.
 DOCS_READY = .venv-docs/.ready-$(firstword $(shell cksum < pyproject.toml))

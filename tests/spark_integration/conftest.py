@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,15 +37,22 @@ def small(builder: SparkSession.Builder) -> SparkSession.Builder:
     return builder
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patched:  # each test has a coordinator of its own: an embedded one would start for nobody
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """A small session of sluice, without an embedded coordinator: each test has one of its own, and that one would start for nobody."""
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sluice.spark_session.start_embedded", lambda _: None)
         builder = sluice.configure(small(SparkSession.builder).master("local[2,2]"))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with spark_session() as session:
+        yield session
 
 
 @dataclass(frozen=True)
