@@ -1,8 +1,9 @@
 """Which worker of pytest-xdist runs which tests: few of them start a JVM of Spark.
 
 A JVM needs several seconds of processor time to start, and several times as much until what it runs often is compiled. So the tests with
-the Spark session begin on one worker, and those with JVMs of their own or for their programs on another; the remaining tests keep the other
-workers busy. An idle worker steals tests as `--dist worksteal` does, but those of a JVM that it does not have only where many are left.
+the Spark session begin on one worker, or on two if they are many, and those with JVMs of their own or for their programs on another; the
+remaining tests keep the other workers busy. An idle worker steals tests as `--dist worksteal` does, but those of a JVM that it does not
+have only where many are left.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class FewJvms(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no typ
         takers = {kind: [node for node in idle if node in self._have[kind]] or idle for kind in tests}
         takers[OTHERS] = idle
         if not any(self._have.values()):
-            with_session = idle[1:2] if tests[SESSIONS] else []
+            # Many of them take half of the run: one worker would still have most when the others are idle, who would all start a JVM then.
+            of_sessions = min(len(tests[SESSIONS]), 2 if len(tests[SESSIONS]) > WORTH_A_JVM and len(idle) > 3 else 1)
+            with_session = idle[1 : 1 + of_sessions]
             takers = {
                 PROGRAMS: idle[:1],
                 SESSIONS: with_session or idle,

@@ -133,7 +133,7 @@ def test_the_engines_verdicts_are_compared_with_what_the_history_was_made_for() 
     assert not engine_case(None, None).sound
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_engine_is_measured_with_one_command() -> None:
     command = [sys.executable, "-m", "benchmarks.engine", "--commits", "40", "--files", "2", "--repeat", "1"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
@@ -154,7 +154,7 @@ def test_the_start_is_measured_in_processes_of_their_own() -> None:
     assert all(seconds >= 0 for seconds in told.values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_opening_tables_is_measured_with_one_command() -> None:
     command = [sys.executable, "-m", "benchmarks.snapshots", "--files", "3000", "--wide", "500", "--row-group", "1000", "--repeat", "1"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)

@@ -55,7 +55,7 @@ def run(temporary: Path, *arguments: str) -> tuple[int, list[str]]:
 
 @pytest.mark.zookeeper
 @pytest.mark.slow
-@pytest.mark.parametrize("store", [pytest.param("local", marks=pytest.mark.long), "s3"])
+@pytest.mark.parametrize("store", ["local", pytest.param("s3", marks=pytest.mark.long)])
 def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> None:
     status, lines = run(tmp_path, "--no-spark", "--store", store)
     assert status == 0, "\n".join(lines)

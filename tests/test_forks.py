@@ -161,12 +161,13 @@ def test_a_child_waits_for_no_lock_that_another_thread_held(surroundings: Surrou
 
 
 @pytest.mark.slow
-def test_a_thousand_children_beside_busy_threads_all_end(tmp_path: Path) -> None:
-    ended = until_ended(fork_a_thousand_times, {"folder": str(tmp_path)}, limit_s=200)
+@pytest.mark.parametrize("times", [250, pytest.param(1000, marks=pytest.mark.long)])
+def test_children_beside_busy_threads_all_end(tmp_path: Path, times: int) -> None:
+    ended = until_ended(fork_many_times, {"folder": str(tmp_path), "times": times}, limit_s=200)
     assert (ended.status, ended.output.split()) == (0, ["{0}"]), ended.errors
 
 
-def fork_a_thousand_times(folder: str) -> None:
+def fork_many_times(folder: str, times: int) -> None:
     """In a process of its own, which is small, so that it forks in milliseconds: print how the children ended."""
     surroundings = Surroundings(Path(folder))
     over = threading.Event()
@@ -201,7 +202,7 @@ def fork_a_thousand_times(folder: str) -> None:
     gc.freeze()  # children copy less
     try:
         statuses = set[int]()
-        for number in range(1000):
+        for number in range(times):
             statuses.add(in_child(surroundings.use if number % 50 == 0 else _ends))
             if statuses != {0}:
                 break

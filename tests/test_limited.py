@@ -45,7 +45,13 @@ def is_running(file: Path) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-@pytest.mark.parametrize("scheduler", [(), ("-p", "tests.conftest", "--dist", "worksteal")], ids=["xdist's", "ours"])
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        pytest.param((), id="xdist's", marks=pytest.mark.long),
+        pytest.param(("-p", "tests.conftest", "--dist", "worksteal"), id="ours"),
+    ],
+)
 def test_a_run_goes_on_without_a_worker_that_died_though_its_child_lives(tmp_path: Path, scheduler: tuple[str, ...]) -> None:
     body = "def test_hangs():\n    leave_a_child_that_waits()\n    time.sleep(1000)"
     status, output = run(tmp_path, body, *scheduler, "--timeout", "2", "--timeout-method", "thread", minutes=1)

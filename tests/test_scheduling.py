@@ -76,6 +76,11 @@ def test_every_test_runs_once_and_few_workers_start_a_jvm(tmp_path: Path, worker
         assert sum(any(programs <= test < programs + sessions for test in node.ran) for node in nodes) <= 1
 
 
+def test_two_of_four_workers_begin_with_many_tests_of_the_session(tmp_path: Path) -> None:
+    nodes = run(tmp_path, 4, programs=20, sessions=10 * WORTH_A_JVM, others=10 * WORTH_A_JVM, seed=1)
+    assert [node.ran[0] for node in nodes] == [0, 20, 20 + 5 * WORTH_A_JVM, 20 + 10 * WORTH_A_JVM + 5 * WORTH_A_JVM]
+
+
 def test_workers_without_a_jvm_help_where_many_tests_are_left(tmp_path: Path) -> None:
     nodes = run(tmp_path, 4, programs=0, sessions=20 * WORTH_A_JVM, others=40, seed=1, slow_sessions=20)
     assert all(any(test < 20 * WORTH_A_JVM for test in node.ran) for node in nodes)

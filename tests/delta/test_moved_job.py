@@ -41,6 +41,7 @@ def test_nothing_but_the_import_and_the_format_changes() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long  # `make test-delta` runs the job, too
 @pytest.mark.timeout(300)
 def test_the_moved_job_writes_its_rows(tmp_path: Path, spark_jvm: SparkJvm) -> None:
     environment = {**os.environ, **spark_jvm.environment(tmp_path / "home")}

@@ -128,8 +128,8 @@ def outcome(write: Callable[[], Any]) -> str | None:
 
 
 def cells() -> list[Any]:
-    """Each way of reading with one way of writing and the other way round; all with all in the long tests."""
-    short = {*zip(READS, [*WRITES] * 3, strict=False), *(("load", write) for write in WRITES)}
+    """Each way of reading with one way of writing, and each way of writing with two or three of reading; all with all in the long tests."""
+    short = set(zip(READS, [*WRITES] * 3, strict=False))
     return [pytest.param(*each, marks=[] if each in short else pytest.mark.long) for each in product(READS, WRITES)]
 
 
@@ -171,9 +171,13 @@ BESIDE: Final[dict[str, tuple[Callable[[Warehouse, sluice.Table], Any], dict[str
 
 
 @pytest.mark.parametrize(
-    "read", [pytest.param(each, marks=[] if each in ("load", "IN") else pytest.mark.long) for each in READS if each not in WHOLE]
+    ("level", "read"),
+    [
+        pytest.param(level, read, marks=[] if read == "load" or (level, read) == ("WriteSerializable", "IN") else pytest.mark.long)
+        for level, read in product(LEVELS, READS)
+        if read not in WHOLE
+    ],
 )
-@pytest.mark.parametrize("level", LEVELS)
 def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level: str, read: str) -> None:
     table = orders(warehouse, level)
     for name, (beside, expected) in BESIDE.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from sluice.spark_integration import original
 from sluice.spark_integration.scan import file_index
 from sluice.spark_integration.scan.file_index import FileIndex
 from sluice.storage.errors import Corrupt
+from tests.fixtures.spark_jvm import SparkJvm
 
 from ..conftest import ROOT, Place
 
@@ -357,12 +359,12 @@ def condition_value(values: Mapping[str, str], term: str, chance: random.Random)
 
 
 @pytest.mark.parametrize("partition_by", [(), ("n", "yes"), ("day",), ("k", "price"), ("at",), ("g", "big"), ("local", "f")], ids=str)
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
-def test_random_conditions_give_the_rows_of_a_full_scan(place: Place, partition_by: tuple[str, ...], seed: int) -> None:
+@pytest.mark.parametrize(("seed", "count"), [(1, 8), *(pytest.param(seed, 30, marks=pytest.mark.long) for seed in (1, 2, 3))])
+def test_random_conditions_give_the_rows_of_a_full_scan(place: Place, partition_by: tuple[str, ...], seed: int, count: int) -> None:
     chance = random.Random(f"{seed} {partition_by}")
     filled(place, partition_by=partition_by, properties={"delta.enableDeletionVectors": str(bool(seed % 2)).lower()})
     place.table().delete("Id % 10 = 4")
-    wheres = [condition(chance, 2) for _ in range(30)]
+    wheres = [condition(chance, 2) for _ in range(count)]
     frame = place.load()
     local = place.spark.createDataFrame(frame.collect(), frame.schema)
     assert local.count() == FILES * PER_FILE - 24
@@ -524,17 +526,22 @@ def test_a_missing_file_is_named(lonely: Place) -> None:
     assert ".parquet is gone" in error.message
 
 
-@pytest.mark.parametrize("program", ["restarted", "foreign", "unpinned"])
-def test_contexts_and_servers_of_other_programs(program: str, tmp_path: Path) -> None:
-    """A context that was stopped and started again, a callback server that the program started itself, threads without pins."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark_integration.session.file_index_program", program, str(tmp_path / "t")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+@pytest.mark.parametrize("program", ["restarted", "foreign"])
+def test_contexts_and_servers_of_other_programs(program: str, tmp_path: Path, spark_jvm: SparkJvm) -> None:
+    """A context that was stopped and started again, a callback server that the program started itself; in a JVM that others used before."""
+    (tmp_path / "home").mkdir()
+    runs_to_its_end(program, tmp_path, spark_jvm.environment(tmp_path / "home"))
+
+
+def test_threads_without_pins(tmp_path: Path) -> None:
+    """A JVM is told at its start that it serves them, so the program has one of its own."""
+    runs_to_its_end("unpinned", tmp_path, {})
+
+
+def runs_to_its_end(program: str, folder: Path, jvm: Mapping[str, str]) -> None:
+    command = [sys.executable, "-m", "tests.spark_integration.session.file_index_program", program, str(folder / "t")]
+    environment = {**os.environ, **jvm}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split()[-1] == "done"
 
