@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,12 +63,14 @@ TEXT = {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ""}
 def ours(*suffixes: str, below: str = ".") -> list[Path]:
     """The repository's own files with these suffixes, the links at the root not followed."""
     found = []
-    for path in sorted((ROOT / below).rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        built = any(part in IGNORED or part.endswith(".egg-info") for part in parts)
-        if not built and parts[0] not in LINKS and path.is_file() and path.suffix in suffixes:
-            found.append(path)
-    return found
+    for folder, folders, names in os.walk(ROOT / below):
+        folders[:] = [each for each in folders if each not in IGNORED and not each.endswith(".egg-info")]
+        if Path(folder) == ROOT:
+            folders[:] = [each for each in folders if each not in LINKS]
+        found += [
+            path for path in (Path(folder, each) for each in names if each not in IGNORED) if path.is_file() and path.suffix in suffixes
+        ]
+    return sorted(found)
 
 
 SOURCES = ours(".py", below="src")

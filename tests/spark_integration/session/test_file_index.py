@@ -526,16 +526,15 @@ def test_a_missing_file_is_named(lonely: Place) -> None:
     assert ".parquet is gone" in error.message
 
 
-@pytest.mark.parametrize("program", ["restarted", "foreign"])
-def test_contexts_and_servers_of_other_programs(program: str, tmp_path: Path, spark_jvm: SparkJvm) -> None:
-    """A context that was stopped and started again, a callback server that the program started itself; in a JVM that others used before."""
+@pytest.mark.parametrize("program", ["restarted", "unpinned"])
+def test_contexts_and_threads_of_other_programs(program: str, tmp_path: Path) -> None:
+    """A context that was stopped and started again, threads without pins: a JVM learns of both at its start, so each has its own."""
+    runs_to_its_end(program, tmp_path, {})
+
+
+def test_a_callback_server_that_the_program_started_itself(tmp_path: Path, spark_jvm: SparkJvm) -> None:
     (tmp_path / "home").mkdir()
-    runs_to_its_end(program, tmp_path, spark_jvm.environment(tmp_path / "home"))
-
-
-def test_threads_without_pins(tmp_path: Path) -> None:
-    """A JVM is told at its start that it serves them, so the program has one of its own."""
-    runs_to_its_end("unpinned", tmp_path, {})
+    runs_to_its_end("foreign", tmp_path, spark_jvm.environment(tmp_path / "home"))
 
 
 def runs_to_its_end(program: str, folder: Path, jvm: Mapping[str, str]) -> None:
