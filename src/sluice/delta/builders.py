@@ -94,15 +94,16 @@ class DeltaMergeBuilder:
         attempts: int = 1,
         key: str | None = None,
         transaction: tuple[str, int] | None = None,
+        if_version: int | None = None,
     ) -> DataFrame:
         """Merge, as one commit. Returns one row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows.
 
-        `isolation`, `attempts`, `key` and `transaction` are those of `DeltaTable.delete`. Raises AnalysisException for clauses in
-        the wrong order and for columns that do not resolve, ConcurrentModification if other commits stand against every attempt.
+        `isolation`, `attempts`, `key`, `transaction` and `if_version` are those of `DeltaTable.delete`. Raises AnalysisException for
+        clauses in the wrong order and for columns that do not resolve, ConcurrentModification if other commits stand against every attempt.
         """
         with as_spark_users_know():
             check_clauses(self._merge.clauses)
-            return self._execute(self._merge, Terms(isolation, attempts, key, transaction))
+            return self._execute(self._merge, Terms(isolation, attempts, key, transaction, if_version=if_version))
 
     def _with(self, matched: str, action: str, condition: Expression | None, values: Assignments | None = None) -> DeltaMergeBuilder:
         clause = Clause(matched, action, expression(condition), {} if values is None else values)

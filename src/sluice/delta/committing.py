@@ -21,6 +21,7 @@ class Terms:
 
     `isolation` may be stricter than the table's level. `attempts` is how often it is tried: a lost one is repeated on the new
     state. With a `key`, or `transaction` = (application id, number), it happens once. The history shows `user_metadata`.
+    With `if_version` it is committed only as the version after that one.
     """
 
     isolation: str | None = None
@@ -28,6 +29,7 @@ class Terms:
     key: str | None = None
     transaction: tuple[str, int] | None = None
     user_metadata: str | None = None
+    if_version: int | None = None
 
 
 def committed(table: Table, terms: Terms, work: Callable[[Transaction], T]) -> T | None:
@@ -44,6 +46,7 @@ def committed(table: Table, terms: Terms, work: Callable[[Transaction], T]) -> T
         terms.isolation,
         transaction=terms.transaction,
         key=terms.key,
+        if_version=terms.if_version,
         user_metadata=terms.user_metadata,
         timeout_s=DEFAULT_TIMEOUT_S,
     )

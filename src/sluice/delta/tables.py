@@ -46,9 +46,10 @@ class DeltaTable:
 
     Methods that commit take, beyond Delta's arguments and by name only: `isolation`, a level stricter than the table's;
     `attempts`, how often the operation is tried, on the new state each time it lost; `key`, any text that identifies this
-    operation, or `transaction` = (application id, number), by which it happens once, however often the job runs. Leases that
-    the thread holds apply. Errors are sluice's and, at the same time, those that Spark users catch: AnalysisException for what
-    cannot be resolved or is not there, PySparkException for conflicts.
+    operation, or `transaction` = (application id, number), by which it happens once, however often the job runs;
+    `if_version`, the version after which it commits, or not at all. Leases that the thread holds apply. Errors are sluice's and, at
+    the same time, those that Spark users catch: AnalysisException for what cannot be resolved or is not there, PySparkException for
+    conflicts.
     """
 
     def __init__(self, spark: SparkSession, place: Place, table: Table, alias: str | None = None) -> None:
@@ -251,12 +252,13 @@ class DeltaTable:
         attempts: int = 1,
         key: str | None = None,
         transaction: tuple[str, int] | None = None,
+        if_version: int | None = None,
     ) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
 
         Raises TypeError; AnalysisException; ConcurrentModification if other commits stand against every attempt.
         """
-        where, terms = condition, Terms(isolation, attempts, key, transaction)
+        where, terms = condition, Terms(isolation, attempts, key, transaction, if_version=if_version)
 
         def change(part: Transaction) -> RowCounts:
             return delete_rows(part, self._spark, where, alias=self._alias, frames=self._frames)
@@ -273,6 +275,7 @@ class DeltaTable:
         attempts: int = 1,
         key: str | None = None,
         transaction: tuple[str, int] | None = None,
+        if_version: int | None = None,
     ) -> DataFrame:
         """Give the columns in `set` new values, in the rows that satisfy a condition. Returns one row: num_affected_rows.
 
@@ -280,7 +283,7 @@ class DeltaTable:
         ConcurrentModification if other commits stand against every attempt.
         """
         values, where = assignments(set, "set"), condition
-        terms = Terms(isolation, attempts, key, transaction)
+        terms = Terms(isolation, attempts, key, transaction, if_version=if_version)
 
         def change(part: Transaction) -> RowCounts:
             return update_rows(part, self._spark, values, where, alias=self._alias, frames=self._frames)

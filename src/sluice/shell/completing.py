@@ -8,7 +8,7 @@ from typing import Final
 from ..sql_on_duckdb.plain import Plain
 from ..sql_plain.place import catalog_of, known_place, opened
 from ..statements.cursor import Cursor, words_in
-from ..statements.reading import read
+from ..statements.reading import bare, read
 from ..statements.relations import relations_in
 from ..statements.tokens import tokens_of
 from ..storage.errors import SluiceError
@@ -77,7 +77,7 @@ class Completing:
         asked, found = self._asked(text), list[str]()
         tokens = tokens_of(text)
         relations = () if tokens is None else relations_in(Cursor(text, tokens))
-        target = getattr(read(text), "target", None)
+        target = getattr(bare(read(text)), "target", None)
         for name in [*(each.name for each in relations), *([] if target is None else [target])]:
             try:
                 place = known_place(asked, name)

@@ -20,7 +20,7 @@ from ..sql_on_duckdb.plain import Plain
 from ..sql_on_duckdb.running import run
 from ..sql_plain.concurrency.locking import Locks
 from ..sql_plain.place import catalog_of, known_place, opened
-from ..statements.reading import Other, read
+from ..statements.reading import Other, bare, read
 from ..statements.rows import Insert
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
@@ -114,7 +114,7 @@ class Engines:
 
     def written(self, text: str) -> str:
         """What an INSERT wrote: rows and version, as the history says; "" for another statement."""
-        statement, asked = read(self._in_namespace(text)), Plain(text, None, self._coordinator, self._storage_options)
+        statement, asked = bare(read(self._in_namespace(text))), Plain(text, None, self._coordinator, self._storage_options)
         place = known_place(asked, statement.target) if isinstance(statement, Insert) else None
         if place is None:
             return ""

@@ -59,9 +59,10 @@ def _committed(asked: Plain, statement: Changing, place: Place) -> RowCounts:
     table = opened(place)
     others = [opened(require_place(asked, each.name)) for each in current_of(asked, statement.relations)]
     if not others:
-        return table.transact(lambda part: change(asked, statement, part, at_one_moment), attempts=1)
+        return table.transact(lambda part: change(asked, statement, part, at_one_moment), attempts=1, if_version=asked.if_version)
     tables = list({each.location: each for each in (*others, table)}.values())
-    with JointTransaction(tables=tables) as joint:
+    expected = None if asked.if_version is None else {table: asked.if_version}
+    with JointTransaction(tables=tables, if_version=expected) as joint:
 
         def reading(read: Sequence[Table]) -> Mapping[str, TableSnapshot]:
             return {each.location: each.snapshot(joint.read_versions[each.location]) for each in read}

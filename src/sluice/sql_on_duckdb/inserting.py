@@ -47,16 +47,18 @@ def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
     read_version = table.refresh().version
     read = [opened(require_place(asked, each.name)) for each in current_of(asked, statement.relations)]
     if table.location in [each.location for each in read]:
-        snapshots = at_one_moment(read)
-        with table.begin(read_version=snapshots[table.location].version) as part:
+        snapshots = at_one_moment(read, table, asked.if_version)
+        with table.begin(read_version=snapshots[table.location].version, if_version=asked.if_version) as part:
             insert_into(asked, statement, part, table.partition_columns, lambda _: {**snapshots, table.location: SoFar(part)})
         return NOTHING
     source = source_of(asked, statement, table.struct, table.partition_columns)
     with filled_in(asked, statement.target):
         if source.replaces is None:
-            table.append(source.rows, merge_schema=statement.evolves)
+            table.append(source.rows, merge_schema=statement.evolves, if_version=asked.if_version)
         else:
-            table.overwrite(source.rows, source.replaces or None, merge_schema=statement.evolves, read_version=read_version)
+            read_at = read_version if asked.if_version is None else None
+            evolves, replaces = statement.evolves, source.replaces or None
+            table.overwrite(source.rows, replaces, merge_schema=evolves, read_version=read_at, if_version=asked.if_version)
     return NOTHING
 
 

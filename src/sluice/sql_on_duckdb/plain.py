@@ -27,6 +27,7 @@ class Plain(Request):
     coordinator: str | None = None
     storage_options: Mapping[str, str] | None = None
     max_bytes: int | None = None
+    if_version: int | None = None
 
     @property
     def options(self) -> dict[str, str]:

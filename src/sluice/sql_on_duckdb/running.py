@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from ..sql_on_duckdb import changing, inserting
 from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
+from ..sql_plain.concurrency.expecting import expected
 from ..sql_plain.concurrency.locking import Locks, lock, unlock
 from ..sql_plain.definitions import namespaces, showing, tables
 from ..sql_plain.dispatch import ON_NAMES, ON_PLACES
@@ -24,7 +26,7 @@ from ..statements.loading import Attach
 from ..statements.locks import Lock, ShowState, Unlock
 from ..statements.maintenance import Convert
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from ..statements.reading import FIRST_WORDS, Malformed, Other, Statement, read
+from ..statements.reading import FIRST_WORDS, IfVersion, Malformed, Other, Statement, bare, read
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Drop, Like, ShowTables, Undrop
 from ..statements.tokens import tokens_of
@@ -70,7 +72,7 @@ def run(
     """
     asked = Plain(text, args, coordinator, storage_options, max_bytes)
     statement = read(text)
-    _require_something_at_commas(asked, statement)
+    _require_something_at_commas(asked, bare(statement))
     with nullcontext() if locks is None or isinstance(statement, Unlock) else locks.bound():
         return _carried_out(asked, statement, locks)
 
@@ -98,6 +100,8 @@ def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.
         return opened(require_place(asked, name))
 
     match statement:
+        case IfVersion():
+            return _carried_out(replace(asked, if_version=expected(asked, statement)), statement.statement, locks)
         case Other():
             return _query(asked, statement)
         case Atomic():

@@ -49,7 +49,8 @@ Change: TypeAlias = "Callable[[Transaction, Sequence[Edit]], RowCounts]"
 def insert(asked: Asked, statement: Insert, place: Place) -> DataFrame:
     """Add or replace rows. Returns an empty DataFrame, as Spark does."""
     table = opened(place)
-    with views_of(asked, found_in(asked, statement.relations), at_one_moment) as edits:
+    moment = partial(at_one_moment, target=table, if_version=asked.if_version)
+    with views_of(asked, found_in(asked, statement.relations), moment) as edits:
         source = insertion(asked, statement, table.struct, table.partition_columns, edits)
         missing = TableNotFound(f"the table {title(statement.target)} is gone", name=title(statement.target))
         save(source.frame, table.location, Write(source.mode, source.told), missing=missing)
@@ -88,6 +89,8 @@ def _how(asked: Asked, statement: Insert, schema: StructType, fixed: Mapping[str
     told.set("coordinator", asked.coordinator)
     for name, value in asked.options.items():
         told.set(f"s3.{name}", value)
+    if asked.if_version is not None:
+        told.set("ifVersion", str(asked.if_version))
     if statement.evolves:
         told.set("mergeSchema", "true")
     if statement.where is not None:
@@ -177,11 +180,15 @@ def _changed(
     table, metadata = opened(place), user_metadata_of(asked.spark)
     found = found_in(asked, relations)
     if not found:
-        return committed(table, Terms(user_metadata=metadata), lambda part: change(part, ()))
+        return committed(table, Terms(user_metadata=metadata, if_version=asked.if_version), lambda part: change(part, ()))
     others = {opened(each.place).location: opened(each.place) for each in found if each.relation.is_current}
     reads_itself = table.location in others
     tables = list({**others, table.location: table}.values())
-    with JointTransaction(tables=tables, user_metadata=metadata) as joint, _views(asked, found, joint.read_versions) as edits:
+    expected = None if asked.if_version is None else {table: asked.if_version}
+    with (
+        JointTransaction(tables=tables, user_metadata=metadata, if_version=expected) as joint,
+        _views(asked, found, joint.read_versions) as edits,
+    ):
 
         def work(part: Transaction) -> RowCounts:
             if reads_itself:

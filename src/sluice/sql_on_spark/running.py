@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -18,15 +19,16 @@ from ..spark_integration.session.format_and_options import default_format, has_d
 from ..sql_on_spark import rows, tables
 from ..sql_plain import maintenance
 from ..sql_plain.concurrency.coordination import show_state
+from ..sql_plain.concurrency.expecting import NOT_OURS, expected
 from ..sql_plain.dispatch import ON_NAMES, ON_PLACES
 from ..sql_plain.place import Place
 from ..statements.compound import Atomic, ExplainConflict
-from ..statements.cursor import Name
+from ..statements.cursor import Name, Span
 from ..statements.loading import Attach, CopyInto, Detach, Reorganise, Repair
 from ..statements.locks import Lock, ShowState, Unlock
 from ..statements.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other, Statement, read
+from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement, bare, read
 from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
@@ -67,7 +69,7 @@ def sql(
         asked = Asked(spark, text, args, coordinator, storage_options)
         statement = read(text)
         if not is_classic(spark):
-            _require_classic(asked, statement)
+            _require_classic(asked, bare(statement))
         try:
             with nullcontext() if isinstance(statement, Unlock) else under_locks(spark):
                 return _carried_out(asked, statement)
@@ -124,6 +126,8 @@ def _over_connect(what: str, instead: str) -> UnsupportedFeature:
 
 def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
     match statement:
+        case IfVersion():
+            return _carried_out(replace(asked, if_version=expected(asked, statement)), statement.statement)
         case Other():
             return run(asked, statement)
         case Malformed():
@@ -177,5 +181,7 @@ def _malformed(asked: Asked, statement: Malformed) -> DataFrame:
 
 def _left_to_spark(asked: Asked, target: Name | None, relations: Sequence[Relation]) -> DataFrame:
     """A statement about something that is not sluice's; tables of sluice may be read in it."""
+    if asked.if_version is not None:
+        raise asked.refused(target or Span(0, 0), NOT_OURS)
     names = [each for each in (target, *(each.name for each in relations)) if each is not None]
     return by_spark(asked, found_in(asked, relations), names)

@@ -34,6 +34,7 @@ class Asked(Request):
     args: Mapping[str, Any] | Sequence[Any] | None
     coordinator: str | None = None
     storage_options: Mapping[str, str] | None = None
+    if_version: int | None = None
 
     @property
     def options(self) -> dict[str, str]:

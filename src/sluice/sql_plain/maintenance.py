@@ -20,7 +20,7 @@ def optimize(asked: Request, statement: Optimize, place: Place) -> Answer:
     where = () if statement.where is None else (asked.expression(statement.where),)
     order = statement.z_order_by or None
     how = optimizing.Optimize(where, "full" if statement.full else "major" if order else "minor", None, order)
-    return optimizing.optimize(opened(place), how, asked.user_metadata)
+    return optimizing.optimize(opened(place), how, asked.user_metadata, asked.if_version)
 
 
 def compact(asked: Request, statement: Compact, place: Place) -> Answer:
@@ -28,7 +28,7 @@ def compact(asked: Request, statement: Compact, place: Place) -> Answer:
     table = opened(place)
     where = partition_condition(asked, statement.partition, table.struct, table.partition_columns)
     how = optimizing.Optimize(() if where is None else (where,), statement.mode)
-    return optimizing.optimize(table, how, asked.user_metadata)
+    return optimizing.optimize(table, how, asked.user_metadata, asked.if_version)
 
 
 def vacuum(asked: Request, statement: Vacuum, place: Place) -> Answer:
@@ -44,7 +44,7 @@ def restore(asked: Request, statement: Restore, place: Place) -> Answer:
     """Make the table what it was. Answers one row: sizes and numbers of files."""
     version, timestamp = asked.moment(statement.is_version, statement.value)
     table = opened(place)
-    return restored(table, table.restore(version, timestamp, user_metadata=asked.user_metadata))
+    return restored(table, table.restore(version, timestamp, if_version=asked.if_version, user_metadata=asked.user_metadata))
 
 
 def convert(asked: Request, statement: Convert) -> Answer:
@@ -85,15 +85,15 @@ def clone(asked: Request, statement: Clone, source: Place) -> Answer:
 def reorganise(asked: Request, statement: Reorganise, place: Place) -> Answer:
     """Write files with deleted rows again without them, and merge small ones. Answers one row: path and metrics."""
     where = () if statement.where is None else (asked.expression(statement.where),)
-    return optimizing.optimize(opened(place), optimizing.Optimize(where, "major"), asked.user_metadata)
+    return optimizing.optimize(opened(place), optimizing.Optimize(where, "major"), asked.user_metadata, asked.if_version)
 
 
-def repair(_: Request, statement: Repair, place: Place) -> Answer:
+def repair(asked: Request, statement: Repair, place: Place) -> Answer:
     """Take files that the store lacks out of the table; a dry run only names them. Answers their paths, and why."""
     table = opened(place)
     missing = table.missing_files()
     if missing and not statement.dry_run:
-        table.repair()
+        table.repair(if_version=asked.if_version)
     return Answer("dataFilePath string, reason string", tuple(missing.items()))
 
 
@@ -103,7 +103,7 @@ def analyze(asked: Request, statement: Analyze, place: Place) -> Answer:
         words, at = statement.refused
         said = f"ANALYZE looks at all files that lack statistics, without {words}: leave it out"
         raise asked.unsupported(at, said, f"ANALYZE ... {words}")
-    done = opened(place).analyze(statement.columns, user_metadata=asked.user_metadata)
+    done = opened(place).analyze(statement.columns, if_version=asked.if_version, user_metadata=asked.user_metadata)
     numbers = (done.files, done.lacking, done.from_footers, done.from_rows, done.bytes_read)
     return Answer("num_files bigint, num_lacking bigint, num_from_footers bigint, num_from_rows bigint, num_bytes_read bigint", (numbers,))
 

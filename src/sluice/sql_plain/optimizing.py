@@ -26,13 +26,18 @@ class Optimize:
     z_order_by: tuple[str, ...] | None = None
 
 
-def optimize(table: Table, asked: Optimize, user_metadata: str | None = None) -> Answer:
+def optimize(table: Table, asked: Optimize, user_metadata: str | None = None, if_version: int | None = None) -> Answer:
     """Run it; the metrics have Delta's names, and null for what sluice does not measure."""
     where = " AND ".join(f"({each})" for each in asked.where) or None
     before = table.refresh("latest").snapshot()
     started_ms = _now_ms()
     commit = table.compact(
-        asked.mode, where, target_file_size=asked.target_file_size, z_order_by=asked.z_order_by, user_metadata=user_metadata
+        asked.mode,
+        where,
+        target_file_size=asked.target_file_size,
+        z_order_by=asked.z_order_by,
+        if_version=if_version,
+        user_metadata=user_metadata,
     )
     numbers = _numbers(table, before, where, commit, ordered=asked.z_order_by is not None or bool(table.clustering_columns))
     return optimized(table.location, {**numbers, "startTimeMs": started_ms, "endTimeMs": _now_ms()})

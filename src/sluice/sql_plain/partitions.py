@@ -75,7 +75,7 @@ def drop(asked: Request, statement: DropPartitions, place: Place) -> Answer:
             message = asked.shown(statement.target, f"the table has no partition ({shown}): add IF EXISTS, or SHOW PARTITIONS lists them")
             raise InvalidRequest(message, condition="PARTITIONS_NOT_FOUND")
         conditions.append(f"({equals(fixed, table.struct)})")
-    table.truncate(" OR ".join(conditions), user_metadata=asked.user_metadata)
+    table.truncate(" OR ".join(conditions), if_version=asked.if_version, user_metadata=asked.user_metadata)
     return NOTHING
 
 
@@ -83,5 +83,5 @@ def truncate(asked: Request, statement: Truncate, place: Place) -> Answer:
     """Remove all rows, or those of a partition."""
     table = opened(place)
     where = partition_condition(asked, statement.partition, table.struct, table.partition_columns)
-    table.truncate(where, user_metadata=asked.user_metadata)
+    table.truncate(where, if_version=asked.if_version, user_metadata=asked.user_metadata)
     return NOTHING

@@ -145,9 +145,11 @@ def parts_of(text: str) -> tuple[str, ...]:
     return tuple(part.replace("``", "`") for part in parts)
 
 
-def at_one_moment(tables: Sequence[Table]) -> Mapping[str, TableSnapshot]:
-    """The latest versions of several tables, at one moment."""
+def at_one_moment(tables: Sequence[Table], target: Table | None = None, if_version: int | None = None) -> Mapping[str, TableSnapshot]:
+    """The latest versions of several tables, at one moment; of the `target` the version after which the statement is to commit, if any."""
     by_location = {each.location: each for each in tables}
+    if target is not None and if_version is not None and by_location.pop(target.location, None) is not None:
+        return {**at_one_moment(list(by_location.values())), target.location: target.snapshot(if_version)}
     if len(by_location) == 1:
         return {location: table.snapshot() for location, table in by_location.items()}
     return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}

@@ -33,6 +33,8 @@ class Request(ABC):
     text: str
     args: Mapping[str, Any] | Sequence[Any] | None
     coordinator: str | None
+    if_version: int | None
+    """The version after which the statement is to commit; None: any."""
 
     @property
     @abstractmethod

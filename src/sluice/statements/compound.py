@@ -82,11 +82,9 @@ def atomic(here: Cursor, single: Single) -> Atomic:
 def _key(here: Cursor) -> Span:
     """A string or a parameter."""
     begin = here.at
-    if here.take(":"):
-        here.word("the name of a parameter")
-    elif not here.take("?"):
+    if not here.parameter():
         here.string("a key")
-    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+    return here.since(begin)
 
 
 def _level(here: Cursor) -> str:

@@ -249,6 +249,22 @@ class Cursor:
         self.at += 1
         return token.value
 
+    def value(self, what: str) -> Span:
+        """A number, or a parameter. Raises Unreadable."""
+        begin = self.at
+        if not self.parameter():
+            self.number(what)
+        return self.since(begin)
+
+    def parameter(self) -> bool:
+        """Go past a parameter, if one comes next. Raises Unreadable."""
+        if self.take("?"):
+            return True
+        is_named = self.take(":")
+        if is_named:
+            self.word("the name of a parameter")
+        return is_named
+
     def closing(self, at: int | None = None) -> int:
         """The number of the token that closes the bracket at the place. Raises Unreadable."""
         depth, number = 0, self.at if at is None else at

@@ -38,6 +38,15 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
+class IfVersion:
+    """IF VERSION n statement: it commits only as the version after n. `version` is the place of n, `at` the clause's."""
+
+    version: Span
+    at: Span
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """`:name`, or a question mark, the `number`-th of the text, at its place."""
 
@@ -47,7 +56,7 @@ class Parameter:
 
 
 _Plain: TypeAlias = rows.Statement | maintenance.Statement | tables.Statement | namespaces.Statement | loading.Statement | foreign.Statement
-Statement: TypeAlias = _Plain | locks.Statement | compound.Statement | Other | Malformed
+Statement: TypeAlias = "_Plain | locks.Statement | compound.Statement | IfVersion | Other | Malformed"
 
 _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
     **rows.READERS,
@@ -62,10 +71,11 @@ ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK GENERATE 
 """First words of statements that Spark itself does not have."""
 FIRST_WORDS: Final = words_in(
     """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST MAP MSCK REDUCE
-    REFRESH REMOVE REPAIR RESET REVOKE SELECT SET SHOW TABLE UNCACHE UNSET USE VALUES WITH"""
+    IF REFRESH REMOVE REPAIR RESET REVOKE SELECT SET SHOW TABLE UNCACHE UNSET USE VALUES WITH"""
 ) | {words[0] for words in (*_READERS, *compound.READERS)}
 """The words that statements begin with, Spark's and sluice's."""
-COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
+_IF_VERSION: Final = ("IF", "VERSION")
+COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS, _IF_VERSION})
 """First two words, or the first one, of statements that no engine but sluice has."""
 # Words before the name of a table that a statement is about.
 _BEFORE_TARGET: Final = words_in(
@@ -96,6 +106,8 @@ def _first_words(here: Cursor) -> tuple[str, ...]:
 def _single(here: Cursor) -> Statement:
     """A statement that is made of no others, from the cursor's place to its end."""
     begin, words = here.at, _first_words(here)
+    if words[:2] == _IF_VERSION:
+        return _after_version(here, words)
     for length in (2, 1):
         reader = _READERS.get(words[:length])
         if reader is not None:
@@ -106,6 +118,22 @@ def _single(here: Cursor) -> Statement:
         if prefixed is not None:
             return prefixed
     return Other(words, _relations(here, begin))
+
+
+def _after_version(here: Cursor, words: tuple[str, ...]) -> Statement:
+    """IF VERSION and the statement behind it."""
+    begin = here.at
+    here.at += len(_IF_VERSION)
+    try:
+        version = here.value("a version")
+    except Unreadable as error:
+        return Malformed(words, None, error.message, Span(error.start, error.end), ())
+    return IfVersion(version, here.since(begin), _single(here))
+
+
+def bare(statement: Statement) -> Statement:
+    """The statement without IF VERSION."""
+    return statement.statement if isinstance(statement, IfVersion) else statement
 
 
 def _relations(here: Cursor, begin: int) -> tuple[Relation, ...]:

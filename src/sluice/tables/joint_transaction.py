@@ -123,7 +123,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._chance: Chance | None = None
         self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
         if tables or if_version:
-            self._begin([self._open(table) for table in (*tables, *(if_version or ()))])
+            try:
+                self._begin([self._open(table) for table in (*tables, *(if_version or ()))])
+            except BaseException:
+                if self._chance is not None:
+                    self._chance.end(won=False)
+                raise
 
     # -- what it is --------------------------------------------------------------------------------------------------
 

@@ -248,21 +248,21 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
     except (ConcurrentModification, Refused, TransactionExpired) as lost:
         if isinstance(lost, ConcurrentModification):
             note_loss(access, plan, lost)
-        _release_turns(access, plan)
+        release_turns(access, plan.turns)
         plans.close_plan(access.ours, plan.transaction_id)
         raise
-    _release_turns(access, plan)
+    release_turns(access, plan.turns)
     plans.close_plan_aside(access.ours, plan.transaction_id)
 
 
-def _release_turns(access: Access, plan: WritePlan) -> None:
-    """End the plan's turns. The verdict is final: if this fails, the turns end when their time is over."""
-    if not plan.turns:
+def release_turns(access: Access, turns: Sequence[str]) -> None:
+    """End the turns of a write that is over: if this fails, they end when their time is over."""
+    if not turns:
         return
     try:
-        plans.release_turns(access.ours, plan.turns)
+        plans.release_turns(access.ours, turns)
     except SluiceError as trouble:
-        _log.info("the turns of transaction %s were not released here: %s", plan.transaction_id, trouble)
+        _log.info("the turns of a write to %s were not released here: %s", access.address.location, trouble)
 
 
 def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> None:

@@ -255,6 +255,7 @@ class Table(TableManagement):
         *,
         target_file_size: int | str | None = None,
         z_order_by: str | Sequence[str] | None = None,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -269,10 +270,11 @@ class Table(TableManagement):
         earlier clusters that are not larger; "full" takes all files, also those clustered by other columns, unless they are one cluster.
 
         One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
-        complete in itself; the call returns the last of them (`Commit.commits`). With `timeout_s` the call ends in that time, with
+        complete in itself; the call returns the last of them (`Commit.commits`). With `if_version` nothing may come between that version
+        and the commits. With `timeout_s` the call ends in that time, with
         OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
         """
-        asked = Asked(mode, where, target_file_size, z_order_by, user_metadata)
+        asked = Asked(mode, where, target_file_size, z_order_by, user_metadata, if_version)
         return self.noted(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
 
     def set_properties(
@@ -345,15 +347,22 @@ class Table(TableManagement):
         return lease_on_table(self._access.ours.leases, self._access.current(), mode, where, name)
 
     def transact(
-        self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, isolation: str | None = None, timeout_s: Timeout | None = None
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        attempts: int = ATTEMPTS,
+        isolation: str | None = None,
+        if_version: int | None = None,
+        timeout_s: Timeout | None = None,
     ) -> T:
         """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.
 
         After three losses it takes an exclusive lease over what it reads, so that it gets through against any number of writers.
-        Returns the result of `work`. Raises the last conflict, and the exceptions of `work`, after which nothing is committed.
+        With `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last
+        conflict, and the exceptions of `work`, after which nothing is committed.
         """
         application, limit = self._access.ours.application, self._limit(timeout_s)
-        begin = partial(self.begin, isolation, timeout_s=limit)
+        begin = partial(self.begin, isolation, if_version=if_version, timeout_s=limit)
         return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=limit, application=application)
 
     # -- reading -----------------------------------------------------------------------------------------------------

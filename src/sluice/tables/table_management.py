@@ -92,6 +92,7 @@ class TableManagement(TableWrites):
         timestamp: Moment | None = None,
         *,
         ignore_missing_files: bool = False,
+        if_version: int | None = None,
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
@@ -111,6 +112,7 @@ class TableManagement(TableWrites):
                 found,
                 timestamp=timestamp,
                 ignore_missing_files=ignore_missing_files,
+                if_version=if_version,
                 user_metadata=user_metadata,
                 ack=self._ack,
                 timeout_s=self._limit(timeout_s),
@@ -129,7 +131,12 @@ class TableManagement(TableWrites):
         return self._change(lambda: repair(self._access), timeout_s, if_version)
 
     def analyze(
-        self, columns: str | Sequence[str] | None = None, *, user_metadata: str | None = None, timeout_s: Timeout | None = None
+        self,
+        columns: str | Sequence[str] | None = None,
+        *,
+        if_version: int | None = None,
+        user_metadata: str | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Analysis:
         """Give data files the statistics that they lack, from their footers or else from their rows, so that readers can skip them.
 
@@ -141,6 +148,7 @@ class TableManagement(TableWrites):
         done = analyze(
             self._access,
             columns,
+            if_version=if_version,
             user_metadata=check_user_metadata(user_metadata),
             ack=self._ack,
             commit_timeout_s=self._limit(timeout_s),

@@ -161,7 +161,11 @@ class TableWrites:
         chance = self._access.ours.chance()
         with self._bounding(timeout_s) as deadline:
             chance.take([self._access.ours.leases], deadline)
-            return snapshot_for_change(self._access, read_version, numbered=numbered), chance
+            try:
+                return snapshot_for_change(self._access, read_version, numbered=numbered), chance
+            except BaseException:
+                chance.end(won=False)
+                raise
 
     def overwrite(
         self,
@@ -439,6 +443,8 @@ class TableWrites:
     def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None, if_version: int | None = None) -> Commit | None:
         """Commit a change of the table as a whole; None if there is none. With `if_version` only as the next version after that one."""
         with self._bounding(timeout_s) as limit:
+            if if_version is not None and if_version > (latest := self._access.latest().version):
+                raise self._access.beyond(if_version, latest)
             change = make()
             if change is not None and if_version is not None:
                 change = replace(change, expected_version=if_version + 1)

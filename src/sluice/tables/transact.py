@@ -67,7 +67,7 @@ def repeated(
                 with transaction:
                     result = work(transaction)
             except ConcurrentModification as lost:
-                if losses == attempts:
+                if losses == attempts or lost.rule == "expected-version":  # its version stays taken
                     raise
                 _log.info("transaction %s lost (%s) and is repeated", transaction.id, lost)
                 if losses in (_LOSSES_BEFORE_LEASE, 2 * _LOSSES_BEFORE_LEASE):

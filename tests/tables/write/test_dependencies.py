@@ -227,6 +227,8 @@ EVERY: dict[str, Callable[[sluice.Table, int], Any]] = {
     "alter_columns": lambda t, n: t.alter_columns([sluice.ColumnChange(("origin",), comment="where from")], if_version=n),
     "set_domain": lambda t, n: t.set_domain("mine", "{}", if_version=n),
     "add_feature": lambda t, n: t.add_feature("deletionVectors", if_version=n),
+    "restore": lambda t, n: t.restore(0, if_version=n),
+    "transact": lambda t, n: (t.transact(lambda each: each.delete("origin = 'JFK'"), if_version=n), t.refresh())[1],
     "upgrade_protocol": lambda t, n: t.upgrade_protocol(3, 7, if_version=n),
 }
 
@@ -241,11 +243,56 @@ def test_every_operation_may_ask_for_the_next_version(place: Place, name: str) -
     table = place.create()
     table.append(flights(("JFK", 1, 1)))
     place.open(application="other").set_properties({"other": "b"})
+    with pytest.raises(sluice.VersionNotFound):
+        EVERY[name](table, 4)
     with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
         EVERY[name](table, 1)
     assert table.refresh().version == 2
     commit = EVERY[name](table, 2)
     assert commit.version == 3
+
+
+def test_statistics_and_what_came_in_between(place: Place) -> None:
+    table = place.create(properties={"delta.dataSkippingNumIndexedCols": "0"})
+    table.append(flights(("JFK", 1, 1)))
+    place.open(application="other").append(MORE)
+    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
+        table.analyze("delay", if_version=1)
+    assert table.refresh().version == 2
+    done = table.analyze("delay", if_version=2)
+    assert done.commit is not None
+    assert done.commit.version == 3
+
+
+def test_several_commits_of_one_compaction_follow_one_another(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sluice.tables.maintain import compaction
+
+    monkeypatch.setattr(compaction, "_FILES_PER_COMMIT", 2)
+    table = place.create(partition_by=["origin"])
+    for origin in ("JFK", "EWR"):
+        table.append(flights((origin, 1, 1)))
+        table.append(flights((origin, 2, 2)))
+    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 4 "):
+        table.compact(if_version=3)
+    with pytest.raises(sluice.VersionNotFound):
+        table.compact(if_version=5)
+    commit = table.compact(if_version=4)
+    assert commit is not None
+    assert (commit.version, commit.commits) == (6, 2)
+    table.append(flights(("JFK", 3, 3), ("EWR", 3, 3)))
+    other, staged = place.open(application="other"), compaction.StagedCompaction.commit
+
+    def beside(*args: Any, **more: Any) -> Any:
+        done = staged(*args, **more)
+        monkeypatch.undo()
+        other.append(MORE)
+        return done
+
+    monkeypatch.setattr(compaction.StagedCompaction, "commit", beside)
+    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 9 .* by other") as lost:
+        table.compact(if_version=7)
+    assert lost.value.details["commits"] == 1
+    assert table.refresh().version == 9
 
 
 @pytest.mark.parametrize("fast_path", [True, False])

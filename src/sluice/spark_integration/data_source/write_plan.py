@@ -17,7 +17,7 @@ from ...storage.actions.features import FEATURE_PREFIX, writer_features
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound, UnsupportedFeature
 from ...storage.schema.schema import StructType, to_arrow
 from ...tables.client.property_rules import spelled
-from ...tables.planned_writes import abandon_plan, commit_creation, note_loss, plan_creation
+from ...tables.planned_writes import abandon_plan, commit_creation, note_loss, plan_creation, release_turns
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.write_once import require_same_rows
@@ -61,8 +61,11 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
             if_version=options.if_version,
         )
         plan.require_fit(to_arrow(data))
-    except InvalidRequest as refused:
-        raise in_options(refused) from refused
+    except BaseException as refused:
+        release_turns(table.access, waiting.turns)
+        if isinstance(refused, InvalidRequest):
+            raise in_options(refused) from refused
+        raise
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
     plan = replace(
         plan,

@@ -9,7 +9,7 @@ from ...coordinator.facade.values import DEFAULT_TIMEOUT_S
 from ...coordinator.rules.isolation import IsolationLevel
 from ...statements.compound import Atomic, Part
 from ...statements.cursor import Span
-from ...statements.reading import Malformed, Other
+from ...statements.reading import IfVersion, Malformed, Other
 from ...statements.rows import Delete, Insert, Merge, Truncate, Update
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
@@ -22,6 +22,7 @@ from ..partitions import partition_condition
 from ..place import title
 from ..reports import Answer
 from ..request import Request
+from .expecting import expected_by
 
 Changing: TypeAlias = Insert | Update | Delete | Merge | Truncate
 """The statements that a block may have."""
@@ -68,7 +69,7 @@ class Done:
 
 def changing(asked: Request, part: Part) -> Changing:
     """The statement, if it changes rows. Raises InvalidRequest, with the place, for one that cannot be in a block."""
-    statement = part.statement
+    statement = part.statement.statement if isinstance(part.statement, IfVersion) else part.statement
     if isinstance(statement, Malformed):
         raise asked.refused(statement.at, statement.message)
     if not isinstance(statement, _KINDS):
@@ -93,6 +94,7 @@ def run_block(
     read = [table for step in steps for table in step.reads]
     taking_part = list({table.location: table for table in (*read, *(step.table for step in steps))}.values())
     key = None if block.key is None else str(asked.value(block.key, "STRING"))
+    versions_before = {step.table: version for step, version in expected_by(asked, zip(block.parts, steps, strict=True))}
     ended: list[JointTransaction] = []
 
     def begin() -> JointTransaction:
@@ -104,6 +106,7 @@ def run_block(
             storage_options=asked.options,
             elsewhere=elsewhere,
             user_metadata=asked.user_metadata,
+            if_version=versions_before,
         )
 
     def work(joint: JointTransaction) -> list[Done]:

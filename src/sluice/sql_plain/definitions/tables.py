@@ -154,17 +154,17 @@ def alter(asked: Request, statement: Alter, place: Place) -> Answer:
     """Change properties, constraints or the name of a table."""
     table, name = opened(place), statement.target
     if statement.action == "set properties":
-        table.set_properties(statement.properties or {})
+        table.set_properties(statement.properties or {}, if_version=asked.if_version)
     elif statement.action == "add columns":
         _add_columns(asked, statement, table)
     elif statement.action == "alter columns":
-        table.alter_columns([_change(asked, each, table) for each in statement.changes])
+        table.alter_columns([_change(asked, each, table) for each in statement.changes], if_version=asked.if_version)
     elif statement.action == "cluster by":
-        table.cluster_by(statement.names)
+        table.cluster_by(statement.names, if_version=asked.if_version)
     elif statement.action == "add feature":
-        table.add_feature(statement.names[0])
+        table.add_feature(statement.names[0], if_version=asked.if_version)
     elif statement.action == "drop feature":
-        table.drop_feature(statement.names[0])
+        table.drop_feature(statement.names[0], if_version=asked.if_version)
     elif statement.action == "unset properties":
         _unset(asked, statement, place, statement.names)
     elif statement.action == "add check":
@@ -173,7 +173,7 @@ def alter(asked: Request, statement: Alter, place: Place) -> Answer:
         if key.lower() in {each.lower() for each in table.properties}:
             raise asked.refused(name, f"there is a constraint {statement.check.name} already: drop it first")
         _require_columns(asked, statement.check.condition, table.struct)
-        table.set_properties({key: asked.expression(statement.check.condition)})
+        table.set_properties({key: asked.expression(statement.check.condition)}, if_version=asked.if_version)
     elif statement.action == "drop constraint":
         _unset(asked, statement, place, tuple(_CONSTRAINT + each for each in statement.names))
     elif statement.action == "rename":
@@ -198,7 +198,7 @@ def _unset(asked: Request, statement: Alter, place: Place, names: tuple[str, ...
     if lacking and not statement.if_exists:
         what = lacking[0].removeprefix(_CONSTRAINT)
         raise InvalidRequest(asked.shown(Span(statement.target.start, statement.target.end), f"the table has no {what}; add IF EXISTS"))
-    table.unset_properties([known[each.lower()] for each in names if each.lower() in known])
+    table.unset_properties([known[each.lower()] for each in names if each.lower() in known], if_version=asked.if_version)
 
 
 def _add_columns(asked: Request, statement: Alter, table: Table) -> None:
@@ -212,7 +212,7 @@ def _add_columns(asked: Request, statement: Alter, table: Table) -> None:
             raise asked.unsupported(each.column.type, "sluice keeps no length of a text in another column: write STRING", "nested VARCHAR")
         wanted.append(NewColumn(field, each.path, each.first, each.after))
     if wanted:
-        table.add_columns(wanted)
+        table.add_columns(wanted, if_version=asked.if_version)
 
 
 def _is_there(schema: StructType, path: tuple[str, ...]) -> bool:

@@ -42,6 +42,7 @@ from ...storage.schema.schema import StructType, parse_schema
 from ..client.access import Access
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
+from ..write.requirements import snapshot_for_change
 from ..write.row_operations import LISTED_MAX
 from ..write.write_once import check_user_metadata
 from .bins import Bin, plan_bins, plan_clusters
@@ -71,6 +72,7 @@ class Asked:
     target_file_size: int | str | None = None
     z_order_by: str | Sequence[str] | None = None
     user_metadata: str | None = None
+    if_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class _Request:
     order: tuple[Path, ...]
     is_clustered: bool
     user_metadata: str
+    is_next: bool
+    """Whether it commits only as the version after the one that it compacts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +153,14 @@ class _Run:
     def work(self, commit_timeout_s: Timeout) -> Commit | None:
         """Do all of it; returns the last commit."""
         try:
-            plan = _with_bins(_checked(self._access.latest(), self._asked), None)
+            plan = _with_bins(_checked(snapshot_for_change(self._access, self._asked.if_version), self._asked), None)
             paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
             if not shares:
                 _log.info("%s has nothing to compact (%s): no version was made", self._access.address.location, plan.asked.mode)
             for bins in shares:
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
-                    plan = _checked(self._access.latest(), self._asked)
+                    plan = _checked(self._went_on_from(), self._asked)
                     bins = _still_there(bins, paths, plan)
                 if bins:
                     self._commit(_staged(self._access, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
@@ -165,6 +169,11 @@ class _Run:
                 trouble.tell(self._what_remains(), commits=self._commits)
             raise
         return self._last
+
+    def _went_on_from(self) -> Snapshot:
+        """The version for the next commit: the latest one, or the last commit's own if nothing may come in between."""
+        last = None if self._asked.if_version is None or self._last is None else self._last.version
+        return self._access.at(last)
 
     def give_up(self) -> SluiceError:
         """Commit nothing more; returns the error that says what is certain."""
@@ -305,7 +314,7 @@ def _staged(
     tag = f"{owner}-{label}" if label else owner
     rewriter = Rewriter(access.store, snapshot.version, plan.schema, layout, tag, asked.order, check, is_clustered=asked.is_clustered)
     change = partial(_change, access.ours, plan, owner, sources)
-    lookout = _Lookout(access, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]))
+    lookout = _Lookout(access, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]), at_once=asked.is_next)
     return StagedCompaction(access, change(_written(rewriter, bins, sources, lookout)), rewriter)
 
 
@@ -343,6 +352,7 @@ def _request(snapshot: Snapshot, schema: StructType, asked: Asked) -> _Request:
         clustering or tuple((name,) for name in z_order),
         bool(clustering),
         check_user_metadata(asked.user_metadata),
+        asked.if_version is not None,
     )
 
 
@@ -363,12 +373,12 @@ def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched
 class _Lookout:
     """Checks, between two bins, whether a compaction can still be committed: commits of others may be in its way for good."""
 
-    def __init__(self, access: Access, version: int, outline: Callable[[], Change]) -> None:
+    def __init__(self, access: Access, version: int, outline: Callable[[], Change], *, at_once: bool) -> None:
         self._access = access
         self._outline = outline
         self._clock = access.ours.clock
         self._lock = threading.Lock()
-        self._next_s = self._clock.monotonic_s() + _LOOK_EVERY_S
+        self._next_s = self._clock.monotonic_s() + (0 if at_once else _LOOK_EVERY_S)
         self._through = version
 
     def look(self) -> None:
@@ -442,6 +452,7 @@ def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: 
         },
         metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
         schema=plan.schema,
+        expected_version=snapshot.version + 1 if asked.is_next else None,
         # every policy allows clustering beside an INSERT, so its class is one that does, too
         kind=Kind.MAJOR if asked.mode == "major" and not asked.order else Kind.MINOR,
         user_metadata=asked.user_metadata,

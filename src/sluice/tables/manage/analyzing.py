@@ -24,7 +24,6 @@ from ...coordinator.errors import ConcurrentModification
 from ...coordinator.facade.values import Change, Commit, Reads, Timeout, within_this_call
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile
-from ...storage.actions.features import check_writable
 from ...storage.actions.filetable import add_rows, adds_of, picked
 from ...storage.actions.uris import absolute, object_at
 from ...storage.actions.wide_statistics import merged, wide
@@ -79,13 +78,20 @@ class _Found:
 
 
 def analyze(
-    access: Access, columns: str | Iterable[str] | None, *, user_metadata: str = "", ack: str, commit_timeout_s: Timeout
+    access: Access,
+    columns: str | Iterable[str] | None,
+    *,
+    user_metadata: str = "",
+    if_version: int | None = None,
+    ack: str,
+    commit_timeout_s: Timeout,
 ) -> Analysis:
     """Give the files of the latest version the statistics that they lack, of these columns (None: those that have statistics).
 
-    Raises InvalidRequest for unknown columns, MissingObject, and what committing raises.
+    With `if_version` nothing may come between that version and its commits. Raises InvalidRequest for unknown columns, MissingObject,
+    and what committing raises.
     """
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(access, if_version)
     schema = parse_schema(snapshot.metadata.schema_string)
     wanted = _wanted(columns, schema, snapshot)
     work = _Work(access, snapshot, schema, wanted)
@@ -99,8 +105,9 @@ def analyze(
         rows += sum(each.read_rows for each in found)
         footers += sum(not each.read_rows for each in found)
         nbytes += sum(each.add.size for each in found if each.read_rows)
-        last = _commit(access, found, user_metadata, ack, commit_timeout_s) if found else None
+        last = _commit(access, found, user_metadata, if_version, ack, commit_timeout_s) if found else None
         if last is not None:
+            if_version = None if if_version is None else last.version
             commit = last if commit is None else replace(last, commits=commit.commits + 1)
     if commit is None:
         _log.info("the files of %s lack no statistics: no version was made", access.address.location)
@@ -208,26 +215,27 @@ class _Work:
         return collector.to_json()
 
 
-def _commit(access: Access, found: Sequence[_Found], user_metadata: str, ack: str, timeout_s: Timeout) -> Commit | None:
+def _commit(
+    access: Access, found: Sequence[_Found], user_metadata: str, if_version: int | None, ack: str, timeout_s: Timeout
+) -> Commit | None:
     """Commit the statistics of those files that are as they were; None if none is."""
     stats = {each.add.key: each for each in found}
     for attempt in range(1, _ATTEMPTS + 1):
         with access.ours.bounding(timeout_s) as deadline, alone(access, deadline, "ANALYZE"):
             access.ours.fresh_head()
-            change = _change(access, stats, user_metadata)
+            change = _change(access, stats, user_metadata, if_version)
             if change is None:
                 return None
             try:
                 return access.ours.commit(change, ack=ack, timeout_s=deadline)
             except ConcurrentModification:
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or if_version is not None:
                     raise
     raise AssertionError("the last attempt returns or raises")
 
 
-def _change(access: Access, stats: dict[tuple[str, str], _Found], user_metadata: str) -> Change | None:
-    latest = access.latest()
-    check_writable(latest.protocol, latest.metadata)
+def _change(access: Access, stats: dict[tuple[str, str], _Found], user_metadata: str, if_version: int | None) -> Change | None:
+    latest = snapshot_for_change(access, if_version)
     paths = pa.array([path for path, _ in stats], pa.string())
     there = picked(latest.files, pc.is_in(latest.files["path"].combine_chunks().cast(pa.string()), value_set=paths))
     adds = [

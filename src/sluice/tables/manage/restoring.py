@@ -54,20 +54,21 @@ def restore(
     timestamp: Moment | None = None,
     ignore_missing_files: bool = False,
     user_metadata: str | None = None,
+    if_version: int | None = None,
     ack: str = "published",
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> Commit | None:
     """Make the table what it was at `version`; None if it is that already. `timestamp` is by what the caller named it, if at all.
 
-    The history shows `user_metadata` with the commit. Others' commits wait while it runs. Raises VersionNotFound, MissingObject
+    The history shows `user_metadata` with the commit. With `if_version` it commits only as the version after that one. Others' commits
+    wait while it runs. Raises VersionNotFound, MissingObject
     (naming files that are gone, before anything is written), UnsupportedFeature for an append-only table, LeaseHeld.
     """
     _ = access.ours  # refuses a table opened for reading
     text = check_user_metadata(user_metadata)
     with access.ours.bounding(timeout_s) as deadline, alone(access, deadline, "RESTORE"):
         access.ours.fresh_head()
-        latest = access.latest()
-        check_writable(latest.protocol, latest.metadata)
+        latest = snapshot_for_change(access, if_version)
         require_replaceable(access.address.location, latest)
         with _pinned(access, version, latest) as pinned:
             change = _change(access, latest, access.at(version), pinned, ignore_missing=ignore_missing_files)
@@ -76,7 +77,9 @@ def restore(
             parameters = {"version": str(version)}
             if timestamp is not None:
                 parameters["timestamp"] = iso_time(milliseconds_of(timestamp))
-            return access.ours.commit(replace(change, parameters=parameters, user_metadata=text), ack=ack, timeout_s=deadline)
+            expected = None if if_version is None else if_version + 1
+            change = replace(change, parameters=parameters, user_metadata=text, expected_version=expected)
+            return access.ours.commit(change, ack=ack, timeout_s=deadline)
 
 
 @contextmanager
