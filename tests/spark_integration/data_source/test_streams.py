@@ -197,5 +197,10 @@ def test_what_is_refused_when_the_query_is_made(stream: Stream) -> None:
 
     assert "do you mean maxFilesPerTrigger or" in refused(maxFilePerTrigger=1)
     assert "ignoreChanges and skipChangeCommits" in refused(ignoreChanges="true", skipChangeCommits="true")
+    for option, value in (("startingVersion", 7), ("startingTimestamp", "2999-01-01")):  # before a sink is made for it
+        stream.options = {option: value}
+        with pytest.raises(Exception, match=f"{option} is") as failed:
+            stream.frame()
+        assert isinstance(original(failed.value), sluice.VersionNotFound)
     with pytest.raises(Exception, match="maxFilesPerTrigger is for streams"):
         stream.place.load(maxFilesPerTrigger=1).count()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ...coordinator.facade.values import SystemClock
 from ...coordinator.limits import DEFAULT_TIMEOUT_S
 from ...storage.actions import Metadata
 from ...storage.errors import VersionNotFound
@@ -32,11 +33,13 @@ def snapshot_for(options: ReadOptions) -> TableSnapshot:
 def shown_for(options: StreamReadOptions) -> tuple[int, Metadata]:
     """The version, and its metadata, from which a stream has its columns: the latest one, unless it tracks schemas.
 
-    Raises TableNotFound and the like; InvalidRequest for a stream that tracks the schemas of another table.
+    Raises TableNotFound and the like; VersionNotFound for a beginning that the table does not have yet, before a sink is created;
+    InvalidRequest for a stream that tracks the schemas of another table.
     """
     access = access_for(options)
     latest = access.read(timeout_s=DEFAULT_TIMEOUT_S)
     shown, begins = latest.version, options.start.version
+    options.start.require_begun(options.address.location, shown, SystemClock().now_ms())
     tracking = tracking_of(options)
     if tracking is not None:
         known = tracking.shown()

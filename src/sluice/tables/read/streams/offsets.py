@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ....storage.dataclass import dataclass
-from ....storage.errors import InvalidRequest
+from ....storage.errors import InvalidRequest, VersionNotFound
+from ....storage.log.timetravel import iso_time
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
@@ -43,6 +44,22 @@ class Start:
     version: int | None = None
     timestamp_ms: int | None = None
     latest: bool = False
+
+    def require_begun(self, location: str, latest: int, now_ms: int) -> None:
+        """Raise VersionNotFound if no stream of the table can begin there yet."""
+        if self.version is not None and self.version > latest + 1:
+            raise VersionNotFound(
+                f"startingVersion is {self.version}, and the latest version of {location} is {latest}; give a version up to that, or "
+                "latest for those to come",
+                version=self.version,
+                latest=latest,
+            )
+        if self.timestamp_ms is not None and self.timestamp_ms > now_ms:
+            raise VersionNotFound(
+                f"startingTimestamp is {iso_time(self.timestamp_ms)}, and it is {iso_time(now_ms)} now; give an earlier time, or "
+                "startingVersion=latest for the versions to come",
+                timestamp_ms=self.timestamp_ms,
+            )
 
 
 @dataclass(frozen=True, slots=True)

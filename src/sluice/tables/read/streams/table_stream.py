@@ -17,7 +17,7 @@ from ....storage.dataclass import dataclass
 from ....storage.errors import VersionNotFound
 from ....storage.log.paths import commit_path
 from ....storage.log.segment import list_versions
-from ....storage.log.timetravel import iso_time, read_commit
+from ....storage.log.timetravel import read_commit
 from ....storage.pruning.predicate import Predicate
 from ...client.access import Access
 from ..published_versions import PublishedVersions
@@ -88,14 +88,8 @@ class TableStream:
     def _beginning(self, start: Start) -> tuple[int, bool]:
         """The version, and whether its snapshot is read first. Raises VersionNotFound."""
         latest = self._published.latest()
+        start.require_begun(self.shown.location, latest, SystemClock().now_ms())
         if start.version is not None:
-            if start.version > latest + 1:
-                raise VersionNotFound(
-                    f"startingVersion is {start.version}, and the latest version of {self.shown.location} is {latest}; give a version "
-                    "up to that, or latest for those to come",
-                    version=start.version,
-                    latest=latest,
-                )
             return start.version, False
         if start.timestamp_ms is not None:
             return self._version_from(start.timestamp_ms), False
@@ -109,13 +103,6 @@ class TableStream:
             if self._rules.fail_on_data_loss or gone.details.get("earliest") is None:
                 raise
             return int(gone.details["earliest"])
-        now_ms = SystemClock().now_ms()
-        if timestamp_ms > now_ms:
-            raise VersionNotFound(
-                f"startingTimestamp is {iso_time(timestamp_ms)}, and it is {iso_time(now_ms)} now; give an earlier time, or "
-                "startingVersion=latest for the versions to come",
-                timestamp_ms=timestamp_ms,
-            )
         return after + 1
 
     def latest_offset(self, start: StreamOffset, limits: Limits) -> StreamOffset:
