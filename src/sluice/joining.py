@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .storage.actions import AddFile
     from .tables.consumer import Consumer
+    from .tables.transaction import Transaction
     from .tables.write.data_writing import WritePlan
 
 T = TypeVar("T")
@@ -140,10 +141,12 @@ def _text(spark: Any) -> str | None:
     return user_metadata_of(spark)
 
 
-def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
-    """The writer of a Spark DataFrame; None, without importing Spark, for other rows."""
+def _dataframes(
+    rows: Any,
+) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]], Callable[[Transaction], object]] | None:
+    """What a transaction needs of a Spark DataFrame; None, without importing Spark, for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
-    from .spark_integration.files.writing import written_by_executors  # the rows are Spark's, so Spark is installed
+    from .spark_integration.rows.plan_reads import written_with_reads  # the rows are Spark's, so Spark is installed
 
-    return written_by_executors(rows)
+    return written_with_reads(rows)

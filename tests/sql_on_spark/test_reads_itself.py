@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
+from sluice.delta import DeltaTable
 from sluice.spark_integration.data_source.write_plan import plan_for
 
 from .conftest import Warehouse
@@ -101,8 +102,26 @@ WRITES: Final[dict[str, Callable[[Warehouse, sluice.Table, DataFrame], Any]]] = 
     "insertInto": lambda w, _, f: f.write.format("sluice").option("coordinator", w.coordinator).insertInto(NAME),
     "writeTo": lambda w, _, f: f.writeTo(NAME).using("sluice").option("coordinator", w.coordinator).append(),
     "INSERT INTO": lambda w, _, f: inserted(w, f, f"INSERT INTO {NAME} SELECT id, day FROM frame_view"),
+    "joint append": lambda w, t, f: jointly(w, t, lambda tx: tx[t].append(f)),
+    "joint append without a session": lambda w, t, f: jointly(w, t, lambda tx: tx.append(t, f)),
+    "MERGE": lambda w, t, f: inserting_merge(DeltaTable.forPath(w.spark, t.location, coordinator=w.coordinator), f).execute(),
+    "joint MERGE": lambda w, t, f: jointly(w, t, lambda tx: inserting_merge(tx[t], f).execute()),
     "INSERT BY NAME": lambda w, t, f: inserted(w, f, f"INSERT INTO sluice.`{t.location}` BY NAME SELECT day, id FROM frame_view"),
 }
+
+
+ON_LATEST: Final = {"joint append", "joint append without a session", "MERGE", "joint MERGE"}
+"""They work on the latest version, and compare what others did to the rows since they were read."""
+
+
+def jointly(warehouse: Warehouse, table: sluice.Table, work: Callable[[Any], Any]) -> None:
+    with sluice.transaction(warehouse.spark, table.refresh()) as joint:
+        work(joint)
+
+
+def inserting_merge(target: Any, frame: DataFrame) -> Any:
+    """It matches no row, and so depends on nothing but its source."""
+    return target.alias("t").merge(frame.alias("s"), "t.id = s.id + 1000").whenNotMatchedInsertAll()
 
 
 def inserted(warehouse: Warehouse, frame: DataFrame, text: str) -> None:
@@ -142,7 +161,8 @@ def test_a_write_depends_on_the_rows_that_were_read(warehouse: Warehouse, read: 
     assert outcome(lambda: WRITES[write](warehouse, table, frame)) == expected, "others' rows do not matter"
     if expected is None:
         [entry, *_] = table.refresh().history()
-        assert (entry.operation, entry.is_blind_append, entry.read_version) == ("WRITE", False, 2)
+        operation, version = "MERGE" if "MERGE" in write else "WRITE", 3 if write in ON_LATEST else 2
+        assert (entry.operation, entry.is_blind_append, entry.read_version) == (operation, False, version)
     frame = READS[read](warehouse, table.refresh())
     table.delete("id = 15")
     held = table.refresh().snapshot().to_arrow().num_rows
@@ -170,20 +190,46 @@ BESIDE: Final[dict[str, tuple[Callable[[Warehouse, sluice.Table], Any], dict[str
 }
 
 
-@pytest.mark.parametrize(
-    ("level", "read"),
-    [
-        pytest.param(level, read, marks=[] if read == "load" or (level, read) == ("WriteSerializable", "IN") else pytest.mark.long)
-        for level, read in product(LEVELS, READS)
-        if read not in WHOLE
-    ],
-)
-def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level: str, read: str) -> None:
+def levels() -> list[Any]:
+    """One way of writing for each level and two ways of reading; all with all in the long tests."""
+    short = {
+        *zip(LEVELS, ["load"] * 3, ["joint append", "save", "MERGE"], strict=True),
+        ("WriteSerializable", "IN", "joint MERGE"),
+    }
+    every = product(LEVELS, [each for each in READS if each not in WHOLE], ["save", "joint append", "MERGE", "joint MERGE"])
+    return [pytest.param(*each, marks=[] if each in short else pytest.mark.long) for each in every]
+
+
+@pytest.mark.parametrize(("level", "read", "write"), levels())
+def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level: str, read: str, write: str) -> None:
     table = orders(warehouse, level)
     for name, (beside, expected) in BESIDE.items():
         frame = READS[read](warehouse, table.refresh())
         beside(warehouse, table)
-        assert outcome(lambda frame=frame: WRITES["save"](warehouse, table, frame)) == expected[level], name  # type: ignore[misc]
+        assert outcome(lambda frame=frame: WRITES[write](warehouse, table, frame)) == expected[level], name  # type: ignore[misc]
+
+
+def test_a_joint_write_depends_on_what_it_reads_of_the_other_tables(warehouse: Warehouse) -> None:
+    """Whether they take part before or after it; a table that takes no part counts for nothing."""
+    table, other = orders(warehouse), warehouse.catalog.create("sales.others", SCHEMA)
+
+    def work(taking_part: list[sluice.Table], deleted: str) -> None:
+        frame = loaded(warehouse, table.refresh()).where("day = 1")
+        with sluice.transaction(warehouse.spark, other.refresh(), *taking_part) as joint:
+            joint[other].append(frame)
+            joint.scan(table, where="id < 0")
+            table.delete(deleted)
+
+    for taking_part, deleted, expected in (
+        ([table.refresh()], "id = 25", None),
+        ([], "id = 15", "removed-what-i-read"),
+        ([table.refresh()], "id = 16", "removed-what-i-read"),
+    ):
+        assert outcome(lambda a=taking_part, b=deleted: work(a, b)) == expected  # type: ignore[misc]
+    frame = loaded(warehouse, table.refresh())
+    with sluice.transaction(warehouse.spark, other.refresh()) as joint:
+        joint[other].append(frame)
+        table.delete("day = 1")
 
 
 def test_a_statement_depends_on_what_it_read_itself(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

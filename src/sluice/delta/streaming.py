@@ -14,8 +14,8 @@ from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.data_source.write_commit import opened
 from ..spark_integration.errors import as_spark_users_know
-from ..spark_integration.files.writing import written_by_executors
 from ..spark_integration.options import default_storage_options
+from ..spark_integration.rows.plan_reads import written_with_reads
 from ..spark_integration.streams.batch_writer import BatchWriter
 from ..spark_integration.streams.batches import Batch
 from ..sql_plain.place import Place
@@ -123,7 +123,7 @@ class Stream:
                 return JointTransaction(
                     tables=targets,
                     transaction=batch.transaction,
-                    elsewhere=written_by_executors,
+                    elsewhere=written_with_reads,
                     user_metadata=user_metadata_of(spark),
                     beside=lambda joint, table: TablePart(spark, joint, table),
                 )

@@ -19,10 +19,9 @@ from ..delta.joint import TablePart
 from ..delta.metrics import frame
 from ..delta.metrics import frame as answered
 from ..spark_integration.active_session import when_stopped
-from ..spark_integration.files.writing import written_by_executors
 from ..spark_integration.jvm import quoted
 from ..spark_integration.rows.conditions import conjuncts, names_of, predicate_of, predicate_text, resolved
-from ..spark_integration.rows.plan_reads import reads_of
+from ..spark_integration.rows.plan_reads import reads_of, written_with_reads
 from ..spark_integration.rows.reading import rows_so_far
 from ..spark_integration.schemas import to_spark
 from ..sql_plain.concurrency import foreseeing, locking
@@ -51,7 +50,7 @@ def atomic(asked: Asked, block: Atomic) -> DataFrame:
     steps = [step for step, _ in found]
     return frame(
         asked.spark,
-        run_block(asked, block, steps, lambda joint, number: _run(asked, joint, *found[number]), written_by_executors),
+        run_block(asked, block, steps, lambda joint, number: _run(asked, joint, *found[number]), written_with_reads),
     )
 
 

@@ -54,8 +54,12 @@ Result = TypeVar("Result")
 Named: TypeAlias = "TableWrites | str | os.PathLike[str]"
 """A `sluice.Table`, or its location."""
 
-Elsewhere: TypeAlias = "Callable[[Any], tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None]"
-"""For rows that are not Arrow data: their schema, and a function that writes them by a plan; None for unknown rows."""
+Elsewhere: TypeAlias = (
+    "Callable[[Any], tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]], Callable[[Transaction], object]] | None]"
+)
+"""For rows that are not Arrow data: their schema, a function that writes them by a plan, and one by which a part depends on what they were
+computed from; None for unknown rows.
+"""
 
 
 def _location(table: Named) -> str:
@@ -117,6 +121,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._beside = beside
         self._tables: dict[str, TableWrites] = {}
         self._parts: dict[str, Transaction] = {}
+        self._waiting: dict[str, list[Callable[[Transaction], object]]] = {}
+        """Operations on the parts of tables that do not take part yet."""
         self._id = ""
         self._changes: list[tuple[Access, Change]] | None = None
         self._info = CommitInfo({})
@@ -251,7 +257,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _write(self, table: Named, rows: Any, mode: str, where: str | None, merge_schema: bool) -> None:
         elsewhere = None if self._elsewhere is None else self._elsewhere(rows)
         if elsewhere is not None:
-            schema, write = elsewhere
+            schema, write, depend = elsewhere
+            self.do(table, depend)
             self.do(table, lambda part: part.write_elsewhere(schema, write, mode=mode, where=where, merge_schema=merge_schema))
         elif mode == "append":
             self.do(table, lambda part: part.append(rows, merge_schema=merge_schema))
@@ -300,12 +307,25 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                     chance=chance,
                     user_metadata=self._user_metadata,
                     if_version=self._if_version.get(location),
+                    beside=self._do_beside,
                 )
                 for location, table in fresh.items()
             }
         self._tables.update(fresh)
         self._parts.update(parts)
         self._id = transaction_id
+        for location in parts:
+            for operation in self._waiting.pop(location, ()):
+                self._do_beside(location, operation)
+
+    def _do_beside(self, location: str, operation: Callable[[Transaction], object]) -> None:
+        """Run an operation on the part in a table: now, or once the table takes part."""
+        part = self._parts.get(location)
+        if part is None:
+            self._waiting.setdefault(location, []).append(operation)
+            return
+        with naming(location):
+            operation(part)
 
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
         """Bounds the requests to the coordinator within the block, for all tables together."""

@@ -85,8 +85,12 @@ class TableWrites:
         chance: Chance,
         user_metadata: str | None = None,
         if_version: int | None = None,
+        beside: Callable[[str, Callable[[Transaction], object]], object] | None = None,
     ) -> Transaction:
-        """An open transaction on a version, under an id that it shares with other tables; it does not commit alone."""
+        """An open transaction on a version, under an id that it shares with other tables; it does not commit alone.
+
+        `beside` runs an operation on the part in the table at a location, when there is one.
+        """
         return Transaction(
             self._access,
             snapshot_for_change(self._access, version),
@@ -97,6 +101,7 @@ class TableWrites:
             chance=chance,
             user_metadata=user_metadata,
             if_version=if_version,
+            beside=beside,
         )
 
     def append(

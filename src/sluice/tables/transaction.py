@@ -6,10 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Reads, Timeout, touched_by_reads
@@ -31,15 +29,13 @@ from .write.draft import Draft
 from .write.operation_records import Step, operation_of, reads_of, scope_of, told
 from .write.redefinition import asks_for_another, redefined, redefined_by_rows
 from .write.repeated_writes import done_before
-from .write.requirements import plan_on, require_replaceable
-from .write.row_operations import add_files, delete_rows, require_room_for, truncate_rows, update_rows
+from .write.requirements import plan_on, require_no_later_version, require_replaceable, require_unchanged
+from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
 from .write.transaction_end import ABORTED, OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 _log = logging.getLogger(__name__)
-
-_LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @checked
@@ -69,6 +65,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         turns: Sequence[str] = (),
         if_version: int | None = None,
         user_metadata: str | None = None,
+        beside: Callable[[str, Callable[[Transaction], object]], object] | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s, filed_again=filed_after is not None)
         check_application_transaction(transaction)
@@ -93,6 +90,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._turns = tuple(turns)
         self._if_version = if_version
         self._user_metadata = check_user_metadata(user_metadata)
+        self._beside = beside
         self._noted: dict[str, int] = {}
         self._source_unknown = False
         self._change: Change | None = None
@@ -160,23 +158,28 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._operations.append(("SCAN", replace(reads, files=tuple(path for path in paths if not draft.is_own(path)))))
         return rows
 
-    def depend_on(self, where: str | None = None) -> None:
+    def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """Depend on the rows that satisfy `where` (None: the whole table), which were read elsewhere, as if they were scanned here.
 
-        In a table with deletion vectors the rows are looked up if the files that may hold them have 64 MiB at most; otherwise these
-        files count as a whole.
+        They are rows of `version` (None: the one that the transaction works on). Raises InvalidRequest for a later version, and for an
+        earlier one the conflict if others changed meanwhile what was read. In a table with deletion vectors the rows are looked up if the
+        files that may hold them have 64 MiB at most; otherwise these files count as a whole.
         """
         self._require_open()
-        draft = self._draft
         self._require_policy_of_rows("read_version=", needed=True, remedy="use if_version=, or take a lease on the table (Table.lease)")
-        predicate = None if where is None else Predicate.parse(where, draft.schema)
-        files = draft.candidates(predicate)
-        reads = Reads(predicates=("" if predicate is None else predicate.to_sql(),))
-        if predicate is not None and draft.uses_vectors and (pc.sum(files["size"]).as_py() or 0) <= _LOOKED_UP_BYTES_MAX:
-            reads = replace(reads, rows=draft.read_rows([], predicate, files)[1])
-        else:
-            reads = replace(reads, files=tuple(files["path"].to_pylist()))
-        self._operations.append(("READ", reads))
+        base = self._draft.base
+        if version is not None and version != base.version:
+            require_no_later_version(self._access.address.location, version, base.version)
+            with self._access.ours.bounding(self._limit(None)):
+                require_unchanged(self._access, version, base, where, self.id, self._isolation)
+        self._operations.append(("READ", rows_read(Draft(self._access.store, base, self.id), where)))
+
+    def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
+        """Run an operation on the part that this transaction has, or will have, in the table at a location; on nothing if it has none."""
+        if location == self._access.address.location:
+            operation(self)
+        elif self._beside is not None:
+            self._beside(location, operation)
 
     @property
     def applications(self) -> Mapping[str, int]:

@@ -33,10 +33,10 @@ def of_a_subquery(place: Place) -> DataFrame:
 
 
 LATER: list[tuple[str, Callable[[Place], DataFrame]]] = [
-    ("reads version 2 of the table", lambda place: place.scan()),
-    ("reads version 2 of the table", of_a_subquery),
-    ("reads version 2 of the table", lambda place: place.load(COLUMNS, versionAsOf=2)),
-    ("reads version 2 of the table", lambda place: place.load(COLUMNS)),
+    ("read from version 2 of ", lambda place: place.scan()),
+    ("read from version 2 of ", of_a_subquery),
+    ("read from version 2 of ", lambda place: place.load(COLUMNS, versionAsOf=2)),
+    ("read from version 2 of ", lambda place: place.load(COLUMNS)),
 ]
 
 

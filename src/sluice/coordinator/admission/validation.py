@@ -36,7 +36,7 @@ _BYTES_READ_MAX: Final = 64 * 1024 * 1024
 """The most that is read of the files that another commit added."""
 
 
-def validate(table: TableClient, change: Change) -> None:
+def validate(table: TableClient, change: Change, *, only_reads: bool = False) -> None:
     """Raise the conflict, if any, by which a change can no longer be committed; writes nothing.
 
     The change may still be refused: others go on committing. If its application has written it since, it is committed
@@ -47,7 +47,7 @@ def validate(table: TableClient, change: Change) -> None:
     require_next(table, change, head)
     if change.expected_version is None:
         try:
-            validated(table, change, attempt_of(table, change), head)
+            validated(table, change, attempt_of(table, change, only_reads=only_reads), head)
         except ConcurrentModification:
             if written_since(table, change, table.head(), "ratified") is None:
                 raise

@@ -134,14 +134,14 @@ class CoordinatedTable(TableClient):
             self.committer.publisher.log_presence.require(known_version)
         return self.context.new_transaction_id()
 
-    def validate(self, change: Change) -> None:
+    def validate(self, change: Change, *, only_reads: bool = False) -> None:
         """Raise the conflict, if any, by which a change can no longer be committed.
 
-        Writes nothing; the change may still be refused later.
+        Writes nothing; the change may still be refused later. `only_reads`: it is what a transaction read, whose changes are elsewhere.
         """
         from ..admission.validation import validate  # as below: a program that only reads loads none of this
 
-        validate(self, change)
+        validate(self, change, only_reads=only_reads)
 
     def commit(
         self,

@@ -33,8 +33,9 @@ from .change_job import Work
 from .clauses import Clause, assigned_by, evolved
 from .conditions import attributes_in, column_of, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .matching import Analysed, carry_out
+from .plan_reads import depend_on_reads
 from .session import session_for_changes
-from .source import KeyValues, keep, key_values, require_no_later_version
+from .source import KeyValues, keep, key_values
 
 
 def merge_rows(
@@ -67,12 +68,12 @@ def merge_rows(
     check_clauses(clauses)
     if not isinstance(source, DataFrame):
         raise InvalidRequest(f"the source is of type {type(source).__name__}; give a Spark DataFrame")
+    depend_on_reads(part, source)
     counted: list[RowCounts] = []
     evolving = schema_evolution or evolves_schemas(spark)
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         given = in_session(session, source)
-        require_no_later_version(given, part, plan.address.location)
         given = given if source_alias is None else given.alias(source_alias)
         plan, evolves = evolved(session, plan, given, clauses, target_alias) if evolving else (plan, False)
         values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]

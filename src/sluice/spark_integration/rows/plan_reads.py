@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from ...coordinator.rules.isolation import table_policy
+from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType
+from ...storage.schema.schema import StructType, parse_schema
+from ...tables.transaction import Transaction
+from ...tables.write.data_writing import WritePlan
+from ...tables.write.requirements import require_no_later_version
+from ..files.writing import written_by_executors
 from ..jvm import analysed, items
 from ..scan.versions import VersionRead, version_read, versions_read
 from .conditions import conjuncts, predicate_of
@@ -46,6 +54,37 @@ def reads_of(frame: DataFrame, location: str, schema: StructType) -> PlanReads |
         first = None if first is None or each is None else first.or_(each)
     known = [each for each in versions if each is not None]
     return PlanReads(min(known) if len(known) == len(versions) else None, "" if first is None else first.to_sql())
+
+
+def depend_on_reads(part: Transaction, frame: DataFrame) -> None:
+    """A transaction depends on what the frame reads of its table, and of the other tables that take part.
+
+    Raises InvalidRequest for a later version of a table than its part works on, and the conflict if others changed rows meanwhile that an
+    earlier version held. MaxCompute's policies compare no rows.
+    """
+    if not hasattr(frame, "_jdf"):
+        return
+    for location in {each.location for each in versions_read(frame)}:
+        part.with_part(location, partial(_depend, frame, location))
+
+
+def _depend(frame: DataFrame, location: str, part: Transaction) -> None:
+    for each in versions_read(frame):
+        if each.location == location:
+            version = part.latest_version() if each.version is None else each.version
+            require_no_later_version(location, version, part.read_version)
+    base, _ = part.basis
+    reads = None if table_policy(base.configuration).by_classes else reads_of(frame, location, parse_schema(base.metadata.schema_string))
+    if reads is not None:
+        part.depend_on(reads.where or None, version=reads.version)
+
+
+def written_with_reads(
+    rows: Any,
+) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]], Callable[[Transaction], object]] | None:
+    """What `written_by_executors` says of a DataFrame, and what makes a transaction depend on what it reads; None for anything else."""
+    written = written_by_executors(rows)
+    return None if written is None else (*written, partial(depend_on_reads, frame=rows))
 
 
 def _counts(read: VersionRead | None, location: str) -> bool:

@@ -34,5 +34,7 @@ def _rows(draft: Draft, plan: WritePlan, spark: SparkSession) -> DataFrame:
     files, address = draft.files, plan.address
     if not files.num_rows:
         return spark.createDataFrame([], to_spark(draft.schema))
-    layout = Layout(address.location, dict(address.storage_options), draft.schema, draft.partition_columns, draft.base.version)
+    layout = Layout(
+        address.location, dict(address.storage_options), draft.schema, draft.partition_columns, draft.base.version, chosen=True
+    )  # it counts already
     return rows_of(spark, layout, files, draft.deleted_in(files))

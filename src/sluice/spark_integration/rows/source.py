@@ -20,15 +20,14 @@ from pyspark.sql.types import DateType, IntegralType, TimestampNTZType, Timestam
 
 from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.errors import PredicateError
 from ...storage.expressions.nodes import Column as Stored
 from ...storage.pruning.files import RECORDS, Files
 from ...storage.pruning.key_ranges import ranges_of
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType, to_arrow
-from ...tables.transaction import Transaction
 from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan, optimised
-from ..scan.versions import is_of_files, versions_read
+from ..scan.versions import is_of_files
 from .session import planned_once
 
 _log = logging.getLogger(__name__)
@@ -161,23 +160,6 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
     listed = rows <= _VALUES_MAX
     small = rows <= _SENT_ROWS_MAX and size <= _SENT_BYTES_MAX
     return Kept(kept, kept[name], rows, _values(kept, keys) if listed else found, listed, small, 1 + size // _TASK_BYTES)
-
-
-def require_no_later_version(source: DataFrame, part: Transaction, location: str) -> None:
-    """Raise InvalidRequest if the source of a merge reads a later version of the merge's own table than the transaction works on."""
-    for each in versions_read(source):
-        if each.location != location:
-            continue
-        version = part.latest_version() if each.version is None else each.version
-        if version > part.read_version:
-            told = f"version {version}" if each.version is not None else f"the latest version, now {version},"
-            raise InvalidRequest(
-                f"the source of the merge reads {told} of the table that it changes, and the transaction works on version "
-                f"{part.read_version}: it would take others' later rows into account, and miss their later changes. Begin the transaction "
-                f"after the source, or read the source at version {part.read_version} (versionAsOf)",
-                rule="later-source",
-                version=version,
-            )
 
 
 def _forget(kept: DataFrame) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.intent import OWN_PARTITIONS
-from ...coordinator.rules.isolation import stricter, table_isolation, table_policy
+from ...coordinator.rules.isolation import IsolationLevel, stricter, table_isolation, table_policy
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile, Metadata, Txn
 from ...storage.actions.features import check_writable
@@ -23,7 +23,7 @@ from ..client.access import Access
 from ..client.address import TableAddress
 from .data_writing import Redefinition, WritePlan
 from .draft import Draft
-from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for
+from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for, rows_read
 
 MODES = ("append", "overwrite", "dynamic")
 
@@ -55,6 +55,30 @@ def snapshot_for_change(access: Access, read_version: int | None = None, *, numb
     latest = access.latest()
     check_writable(latest.protocol, latest.metadata)
     return latest if read_version is None else access.at(read_version)
+
+
+def require_no_later_version(location: str, version: int, works_on: int) -> None:
+    """Raise InvalidRequest if rows of a table's `version` are to be written by a transaction that works on an earlier one."""
+    if version > works_on:
+        raise InvalidRequest(
+            f"the rows were read from version {version} of {location}, and the transaction works on version {works_on}: it would take "
+            "others' later rows into account, and miss their later changes. Begin the transaction after the rows are read, or read version "
+            f"{works_on} (versionAsOf)",
+            rule="later-source",
+            version=version,
+        )
+
+
+def require_unchanged(
+    access: Access, version: int, base: Snapshot, where: str | None, transaction_id: str, isolation: IsolationLevel | None
+) -> None:
+    """Raise the conflict if others changed what an earlier `version` than `base` held, all of it or the rows that satisfy `where`."""
+    earlier = access.at(version)
+    is_same = earlier.metadata.schema_string == base.metadata.schema_string  # another one is a conflict, whatever was read
+    draft = Draft(access.store, earlier, transaction_id)
+    reads = rows_read(draft, where if is_same else None)
+    change = Change(transaction_id, "READ", earlier, (), reads=reads, schema=draft.schema, isolation=isolation)
+    access.ours.validate(change, only_reads=True)
 
 
 def require_one_version(read_version: int | None, if_version: int | None) -> None:

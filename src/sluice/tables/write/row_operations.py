@@ -7,7 +7,7 @@ open transaction, as if one of its own operations had done it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
@@ -36,6 +36,7 @@ from .operation_records import Step, written
 
 LISTED_MAX: Final = 10_000
 """More files than any footprint lists."""
+_LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,16 @@ def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Read
     if draft.uses_vectors:
         return Reads(predicates=(sql,))
     return Reads(predicates=(sql,), files=_listed(draft, files))
+
+
+def rows_read(draft: Draft, where: str | None) -> Reads:
+    """The reads of rows that satisfy `where` (None: all), which were read elsewhere: the rows, if they are few enough to look them up."""
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    reads = Reads(predicates=("" if predicate is None else predicate.to_sql(),))
+    if predicate is not None and draft.uses_vectors and (pc.sum(files["size"]).as_py() or 0) <= _LOOKED_UP_BYTES_MAX:
+        return replace(reads, rows=draft.read_rows([], predicate, files)[1])
+    return replace(reads, files=tuple(files["path"].to_pylist()))
 
 
 def _listed(draft: Draft, files: pa.Table) -> tuple[str, ...] | None:
