@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -13,9 +15,23 @@ def jvm_of(session: SparkSession) -> Any:
     return session._jvm
 
 
+_classes: Final[WeakKeyDictionary[Any, dict[str, Any]]] = WeakKeyDictionary()
+
+
 def class_in_jvm(session: SparkSession, name: str) -> Any:
-    """A class by its full name: one request, where `jvm.org.apache...` sends one for each part of the name."""
-    return getattr(jvm_of(session), name)
+    """A class by its full name. The first use asks the JVM once, where `jvm.org.apache...` asks for each part of the name each time."""
+    return class_of_view(jvm_of(session), name)
+
+
+def class_of_view(jvm: Any, name: str) -> Any:
+    """Like `class_in_jvm`, of the JVM behind this view of py4j's."""
+    classes = _classes.setdefault(jvm, {})
+    if name in classes:
+        return classes[name]
+    value = getattr(jvm, name)
+    if isinstance(value, JavaClass):  # py4j takes a class that is not there yet for a package
+        classes[name] = value
+    return value
 
 
 def of_plan(session: SparkSession, plan: Any) -> DataFrame:

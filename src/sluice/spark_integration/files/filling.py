@@ -21,7 +21,7 @@ from ...storage.schema.computed import default_of, features_of_columns, generate
 from ...storage.schema.schema import StructField, StructType
 from ...tables.write.data_writing import WritePlan
 from ..active_session import copied
-from ..jvm import analysed, in_session, jvm_of, named, of_plan, quoted
+from ..jvm import analysed, class_in_jvm, in_session, named, of_plan, quoted
 from ..schemas import to_spark
 
 _RULES: Final = {
@@ -43,7 +43,7 @@ def default_value(spark: SparkSession, field: StructField) -> Column:
     with in_utc(spark) as own:
         nothing = own.createDataFrame([], SparkStruct([]))
         tree = analysed(nothing.select(F.expr(default_of(field) or "NULL").cast(kind).alias(field.name))).projectList().apply(0).child()
-        return Column(jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils.column(tree))
+        return Column(class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(tree))
 
 
 def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:

@@ -30,7 +30,7 @@ from ...storage.stores.local import LocalStore
 from ...tables.client.property_rules import file_size_of
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_needed
-from ..jvm import analysed, jvm_of, quoted
+from ..jvm import analysed, class_in_jvm, quoted
 from ..schemas import from_spark, to_spark
 
 _ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
@@ -157,7 +157,7 @@ def _write(rows: DataFrame, plan: WritePlan, target: Path) -> None:
     own.conf().unset(_UNSET)
     for name, value in _SETTINGS.items():
         own.conf().set(name, value)
-    jdf = jvm_of(user).org.apache.spark.sql.classic.Dataset.ofRows(own, analysed(rows))
+    jdf = class_in_jvm(user, "org.apache.spark.sql.classic.Dataset").ofRows(own, analysed(rows))
     # a row of this schema takes so many bytes in Spark's own estimate; files are smaller, and so below the table's size for them
     limit = max(1, file_size_of(dict(plan.metadata.configuration)) // max(1, int(jdf.schema().defaultSize())))
     limit = min(limit, plan.max_records_per_file or limit)

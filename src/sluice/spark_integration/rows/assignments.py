@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -25,10 +25,12 @@ from ...storage.schema.computed import generated_of, is_word_default
 from ...storage.schema.datatypes import as_nullable
 from ...storage.schema.schema import StructField, StructType
 from ..files.filling import default_value
-from ..jvm import in_session, items, jvm_of, quoted
+from ..jvm import class_in_jvm, in_session, items, quoted
 from ..schemas import from_spark, to_spark
 from .conditions import as_column, resolved_values
 from .session import session_for_changes
+
+_CATALYST: Final = "org.apache.spark.sql.catalyst"
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -58,7 +60,7 @@ def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | Non
 
 def parts_of(spark: SparkSession, text: str) -> list[str]:
     """The parts of a column's name in Spark's SQL. Raises AnalysisException for one that does not parse."""
-    parsed = jvm_of(spark).org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.parseAttributeName(text)
+    parsed = class_in_jvm(spark, f"{_CATALYST}.analysis.UnresolvedAttribute").parseAttributeName(text)
     return [str(each) for each in items(parsed)]
 
 
@@ -225,10 +227,10 @@ def as_stored(
         keys, items = (given.keyType, kind.keyType), (given.valueType, kind.valueType)
         keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key"), rule))
         return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value"), rule))
-    jvm = jvm_of(spark)
-    types = [jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(each.jsonValue())) for each in (given, kind)]
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    if not (expressions.Cast.canAnsiCast(*types) if rule.casts else expressions.Cast.canANSIStoreAssign(*types)):
+    of_json = class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson
+    types = [of_json(json.dumps(each.jsonValue())) for each in (given, kind)]
+    casts = class_in_jvm(spark, f"{_CATALYST}.expressions.Cast")
+    if not (casts.canAnsiCast(*types) if rule.casts else casts.canANSIStoreAssign(*types)):
         raise SchemaMismatch(
             f"a value of type {given.simpleString()} cannot be {'cast to' if rule.casts else 'stored in'} column {'.'.join(path)!r} of "
             f"type {kind.simpleString()}; {'give another value' if rule.casts else 'cast it'}",
@@ -236,10 +238,11 @@ def as_stored(
             condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION" if rule.casts else "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
         )
     cast = value.cast(kind)
-    if not _may_overflow(kind) or expressions.Cast.canUpCast(*types):
+    if not _may_overflow(kind) or casts.canUpCast(*types):
         return cast
-    between = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    return Column(between.column(expressions.CheckOverflowInTableInsert(between.expression(cast._jc), ".".join(path))))
+    between = class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+    checked = class_in_jvm(spark, f"{_CATALYST}.expressions.CheckOverflowInTableInsert")
+    return Column(between.column(checked(between.expression(cast._jc), ".".join(path))))
 
 
 def _struct_as_stored(

@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType as SparkType
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
-from ..jvm import analysed, class_in_jvm, items, jvm_of, of_plan, patterns_of
+from ..jvm import analysed, class_in_jvm, items, of_plan, patterns_of
 from ..scan.catalyst import attribute_numbered, predicate_in
 from ..schemas import to_spark
 
@@ -201,7 +201,7 @@ def attributes_in(
 
 def _numbers_in(frame: DataFrame, column: Column) -> set[int]:
     """The numbers of the columns that an expression was made of."""
-    converter = getattr(jvm_of(frame.sparkSession).org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
+    converter = class_in_jvm(frame.sparkSession, "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$")
     column_of_jvm: Any = column._jc
     tree = getattr(converter, "MODULE$").apply(column_of_jvm.node())
     return {each.exprId().id() for each in items(tree.collectLeaves()) if each.nodeName() == "AttributeReference"}
@@ -212,13 +212,12 @@ def numbered_as(frame: DataFrame, attributes: Mapping[str, Any]) -> DataFrame:
     if not attributes:
         return frame
     session = frame.sparkSession
-    jvm = jvm_of(session)
-    sequence, nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq, jvm.scala.Option.empty()
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    none, alias = sequence([]), catalyst.expressions.Alias
+    sequence = class_in_jvm(session, "org.apache.spark.api.python.PythonUtils").toSeq
+    nothing = class_in_jvm(session, "scala.Option").empty()
+    none, alias = sequence([]), class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.Alias")
     columns = [
         alias(each, name, attributes[name].exprId(), none, nothing, none) if name in attributes else each
         for name, each in zip(frame.columns, items(analysed(frame).output()), strict=True)
     ]
-    plan = catalyst.plans.logical.Project(sequence(columns), analysed(frame))
+    plan = class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.Project")(sequence(columns), analysed(frame))
     return of_plan(session, plan)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ...storage.actions.records import DeletionVector
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.stores.objects import ObjectStore
-from ..jvm import analysed, class_in_jvm, items, jvm_of, quoted
+from ..jvm import analysed, class_in_jvm, items, quoted
 
 Lost: TypeAlias = "Callable[[pa.Table], Mapping[str, Rows]]"
 """The deleted rows of some files of a table, by path; files without deleted rows are left out."""
@@ -69,10 +69,10 @@ def live_rows(frame: DataFrame, bits: str, row: str) -> DataFrame:
 
 def _called(session: SparkSession, method: str, owner: str, arguments: Sequence[Any]) -> Column:
     """What a static method of Java returns for expressions of Spark's: a byte, null if one of them is null."""
-    jvm = jvm_of(session)
-    sequence, nothing = jvm.PythonUtils.toSeq, jvm.scala.Option.empty()
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    sequence = class_in_jvm(session, "org.apache.spark.api.python.PythonUtils").toSeq
+    nothing = class_in_jvm(session, "scala.Option").empty()
+    loader = class_in_jvm(session, "java.lang.Thread").currentThread().getContextClassLoader()
     kind = class_in_jvm(session, "org.apache.spark.sql.types.DataType").fromJson('"byte"')
-    static = jvm.java.lang.Class.forName(owner, True, loader), kind, method, sequence(arguments), sequence([])
+    static = class_in_jvm(session, "java.lang.Class").forName(owner, True, loader), kind, method, sequence(arguments), sequence([])
     call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, nothing)
     return Column(class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").column(call))

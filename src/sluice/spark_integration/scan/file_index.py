@@ -26,9 +26,12 @@ from pyspark.sql import SparkSession
 from ...storage.actions.filetable import picked
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
+from ...storage.expressions import build
 from ...storage.expressions.evaluate import may_fail
+from ...storage.expressions.nodes import Node
+from ...storage.pruning.files import Files as Facts
 from ...storage.pruning.partition_maps import partition_texts
-from ...storage.pruning.predicate import Predicate
+from ...storage.pruning.skipping import Skipper
 from ...storage.schema.partitions import decode_column
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ..errors import known_to_spark, missing_file
@@ -150,6 +153,8 @@ class FileIndex:
         self._spark = spark
         self._files = files
         self._jvm = JvmFiles.of(spark)
+        self._roots: Any = None
+        self._facts: Facts | None = None
         self._size = int(pc.sum(files.files["size"]).as_py() or 0)
         self.schema = self._of_jvm(files.partition_schema)
         which = f"scan {next(_numbers)}" if files.whole is None else f"table {files.whole} {files.hidden}"
@@ -179,7 +184,9 @@ class FileIndex:
     @_kept
     def rootPaths(self) -> Any:  # noqa: N802
         """The table's folder."""
-        return self._jvm.sequence([class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(self._files.root)])
+        if self._roots is None:  # Spark asks some ten times while it plans
+            self._roots = self._jvm.sequence([class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(self._files.root)])
+        return self._roots
 
     @_kept
     def inputFiles(self) -> Any:  # noqa: N802
@@ -220,15 +227,17 @@ class FileIndex:
     def chosen(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> Chosen:
         """The files that conditions leave."""
         whole = self._files
-        chosen = Chosen(whole.files, pa.array(range(whole.files.num_rows), pa.int64()))
-        for tree in data_filters:
-            chosen = self._left(chosen, predicate_in(tree, attribute_named, whole.schema)[0])
-        by_spark: list[Any] = []
-        for tree in partition_filters:
+        terms, by_spark = list[Node](), list[Any]()
+        for tree, is_of_partition in (*((each, False) for each in data_filters), *((each, True) for each in partition_filters)):
             predicate, exact = predicate_in(tree, attribute_named, whole.schema)
-            chosen = self._left(chosen, predicate)
-            if predicate is None or not exact or may_fail(predicate.root):
+            terms += [] if predicate is None else [predicate.root]
+            if is_of_partition and (predicate is None or not exact or may_fail(predicate.root)):
                 by_spark.append(tree)
+        chosen = Chosen(whole.files, pa.array(range(whole.files.num_rows), pa.int64()))
+        if terms:
+            if self._facts is None:  # kept: what conditions need to know of the files, is read from the log's JSON once
+                self._facts = Facts.of_table(whole.files)
+            chosen = chosen.where(Skipper(build.and_(*terms), whole.schema, whole.partition_columns).may_match(self._facts))
         for tree in by_spark:
             chosen = self._left_by_spark(chosen, tree)
         return chosen
@@ -238,12 +247,6 @@ class FileIndex:
         files = self.chosen(partition_filters, data_filters).files
         size = int(pc.sum(files["size"]).as_py() or 0)
         return f"{self._files.label}: {files.num_rows} of {self._files.files.num_rows} files, {size} of {self._size} bytes"
-
-    def _left(self, chosen: Chosen, predicate: Predicate | None) -> Chosen:
-        whole = self._files
-        if predicate is None or not chosen.files.num_rows:
-            return chosen
-        return chosen.where(predicate.may_match(chosen.files, schema=whole.schema, partition_columns=whole.partition_columns))
 
     def _left_by_spark(self, chosen: Chosen, tree: Any) -> Chosen:
         """The files whose partition values satisfy a condition that only Spark can evaluate."""

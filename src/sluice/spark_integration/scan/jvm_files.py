@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ..jvm import jvm_of
+from ..jvm import class_of_view, jvm_of
 
 _DIRECTORY: Final = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _STATUS: Final = "org.apache.hadoop.fs.FileStatus"
@@ -40,11 +40,10 @@ class JvmFiles:
     """Makes the objects, in the JVM of one session; keeps what does not change there."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm = jvm_of(spark)
-        self._class_in_jvm = partial(getattr, self._jvm)
+        self._class_in_jvm = partial(class_of_view, jvm_of(spark))
         context: Any = spark.sparkContext
         self._gateway: Any = context._gateway
-        self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        self._loader = self._class_in_jvm("java.lang.Thread").currentThread().getContextClassLoader()
         self._classes: dict[str, Any] = {}
         self._ids: dict[str, int] = {}
         self._directory: Any = None
@@ -72,7 +71,7 @@ class JvmFiles:
         if rows is None:
             directory = self._class_in_jvm(_DIRECTORY)
             return self.sequence([directory.apply(self._class_in_jvm(_ROW).empty(), statuses)])
-        handles = self._jvm.java.lang.invoke.MethodHandles
+        handles = self._class_in_jvm("java.lang.invoke.MethodHandles")
         # (row, status) -> directory becomes number -> directory, of the arrays' elements with that number
         make = handles.filterArguments(self._make_directory(), 0, self._array("java.lang.invoke.MethodHandle", [self._readable(schema)]))
         elements = [self._elements(self._rows(rows), _ROW), self._elements(statuses, _STATUS)]
@@ -82,30 +81,30 @@ class JvmFiles:
     def satisfying(self, predicate: Any, rows: Sequence[Sequence[Cell]]) -> list[bool]:
         """For each row whether it satisfies a predicate of Spark's. Raises what Spark raises for a row."""
         method = self._method("org.apache.spark.sql.catalyst.expressions.BasePredicate", "eval", _ROW).bindTo(predicate)
-        handles = self._jvm.java.lang.invoke.MethodHandles
+        handles = self._class_in_jvm("java.lang.invoke.MethodHandles")
         each = handles.filterArguments(method, 0, self._array("java.lang.invoke.MethodHandle", [self._elements(self._rows(rows), _ROW)]))
-        found = self._computed(each, self._jvm.java.lang.Boolean.TYPE, len(rows))
-        return [text.strip() == "true" for text in str(self._jvm.java.util.Arrays.toString(found)).strip("[]").split(",")]
+        found = self._computed(each, self._class_in_jvm("java.lang.Boolean").TYPE, len(rows))
+        return [text.strip() == "true" for text in str(self._class_in_jvm("java.util.Arrays").toString(found)).strip("[]").split(",")]
 
     def texts(self, values: Sequence[str]) -> Any:
         """A Java array of texts, none of which contains NUL."""
         if not values:
             return self._array("java.lang.String", [])
-        return self._jvm.java.util.regex.Pattern.compile("\0").split("\0".join(values))
+        return self._class_in_jvm("java.util.regex.Pattern").compile("\0").split("\0".join(values))
 
     def _statuses(self, files: Sequence[tuple[str, int, int]]) -> Any:
         data = struct.pack(">i", len(files)) + b"".join(_status(*each) for each in files)
         kind = self._class(_STATUS)
         writable = self._class_in_jvm("org.apache.hadoop.io.ArrayWritable")(kind)
-        writable.readFields(self._jvm.java.io.DataInputStream(self._jvm.java.io.ByteArrayInputStream(data)))
-        array = self._jvm.java.lang.reflect.Array.newInstance(kind, len(files))
-        self._jvm.java.lang.System.arraycopy(writable.get(), 0, array, 0, len(files))
+        writable.readFields(self._class_in_jvm("java.io.DataInputStream")(self._class_in_jvm("java.io.ByteArrayInputStream")(data)))
+        array = self._class_in_jvm("java.lang.reflect.Array").newInstance(kind, len(files))
+        self._class_in_jvm("java.lang.System").arraycopy(writable.get(), 0, array, 0, len(files))
         return array
 
     def _rows(self, rows: Sequence[Sequence[Cell]]) -> Any:
         """A Java array of UnsafeRows; equal ones are one object."""
         data = b"".join(self._serialised(rows))
-        return self._jvm.java.io.ObjectInputStream(self._jvm.java.io.ByteArrayInputStream(data)).readObject()
+        return self._class_in_jvm("java.io.ObjectInputStream")(self._class_in_jvm("java.io.ByteArrayInputStream")(data)).readObject()
 
     def _serialised(self, rows: Sequence[Sequence[Cell]]) -> Iterator[bytes]:
         yield _HEADER + _ARRAY + _class_of(f"[L{_UNSAFE};", 0, _SERIALIZABLE) + _NOTHING + struct.pack(">i", len(rows))
@@ -133,40 +132,41 @@ class JvmFiles:
 
     def _readable(self, schema: Any) -> Any:
         """The method from an UnsafeRow to a row of the same values that tasks' messages show briefly."""
-        handles = self._jvm.java.lang.invoke.MethodHandles
+        handles = self._class_in_jvm("java.lang.invoke.MethodHandles")
         values = self._method(_ROW, "toSeq", "org.apache.spark.sql.types.StructType")
         values = handles.insertArguments(values, 1, self._array("java.lang.Object", [schema]))
         return handles.filterReturnValue(values, self._method(_ROW, "fromSeq", "scala.collection.immutable.Seq"))
 
     def _elements(self, array: Any, kind: str) -> Any:
         """The method from a number to the array's element."""
-        method = self._jvm.java.lang.invoke.MethodHandles.arrayElementGetter(array.getClass()).bindTo(array)
+        method = self._class_in_jvm("java.lang.invoke.MethodHandles").arrayElementGetter(array.getClass()).bindTo(array)
         return method.asType(method.type().changeReturnType(self._class(kind)))
 
     def _computed(self, method: Any, returned: Any, count: int) -> Any:
         """A Java array of what a method returns for each number below `count`, which becomes all of its arguments."""
-        invoke, integer = self._jvm.java.lang.invoke, self._jvm.java.lang.Integer.TYPE
-        order = self._jvm.java.lang.reflect.Array.newInstance(integer, method.type().parameterCount())
-        method = invoke.MethodHandles.permuteArguments(method, invoke.MethodType.methodType(returned, integer), order)
-        function = invoke.MethodHandleProxies.asInterfaceInstance(self._class("java.util.function.IntFunction"), method)
-        array = self._jvm.java.lang.reflect.Array.newInstance(self._class("java.lang.Object"), count)
-        self._jvm.java.util.Arrays.setAll(array, function)
+        handles, integer = self._class_in_jvm("java.lang.invoke.MethodHandles"), self._class_in_jvm("java.lang.Integer").TYPE
+        order = self._class_in_jvm("java.lang.reflect.Array").newInstance(integer, method.type().parameterCount())
+        method = handles.permuteArguments(method, self._class_in_jvm("java.lang.invoke.MethodType").methodType(returned, integer), order)
+        proxies = self._class_in_jvm("java.lang.invoke.MethodHandleProxies")
+        function = proxies.asInterfaceInstance(self._class("java.util.function.IntFunction"), method)
+        array = self._class_in_jvm("java.lang.reflect.Array").newInstance(self._class("java.lang.Object"), count)
+        self._class_in_jvm("java.util.Arrays").setAll(array, function)
         return array
 
     def _method(self, owner: str, name: str, *parameters: str) -> Any:
         kinds = self._array("java.lang.Class", [self._class(each) for each in parameters])
         method = self._class(owner).getMethod(name, kinds)
-        return self._jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(method)
+        return self._class_in_jvm("java.lang.invoke.MethodHandles").publicLookup().unreflect(method)
 
     def _class(self, name: str) -> Any:
         if name not in self._classes:
-            self._classes[name] = self._jvm.java.lang.Class.forName(name, True, self._loader)
+            self._classes[name] = self._class_in_jvm("java.lang.Class").forName(name, True, self._loader)
         return self._classes[name]
 
     def _id(self, name: str) -> int:
         """The number by which Java's serialisation knows the version of a class."""
         if name not in self._ids:
-            self._ids[name] = self._jvm.java.io.ObjectStreamClass.lookup(self._class(name)).getSerialVersionUID()
+            self._ids[name] = self._class_in_jvm("java.io.ObjectStreamClass").lookup(self._class(name)).getSerialVersionUID()
         return self._ids[name]
 
     def _array(self, kind: str, values: Sequence[Any]) -> Any:

@@ -22,7 +22,7 @@ from ...storage.dataclass import dataclass
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType, void_columns
 from ...storage.stores.s3_options import S3Options
-from ..jvm import called, class_in_jvm, column_named, jvm_of, named, quoted
+from ..jvm import called, class_in_jvm, column_named, named, quoted
 from ..schemas import for_new_table, to_spark
 from .deletions import Lost, live_rows
 from .file_index import FileIndex, Files, Hidden, prepare
@@ -128,7 +128,7 @@ def _scan(spark: SparkSession, layout: Layout, schema: StructType, files: Files)
     prepare(spark)
     index = FileIndex(spark, files)
     stored = StructType(each for each in schema.fields if each.name not in layout.partition_columns)
-    jvm, session = jvm_of(spark), cast("Any", spark._jsparkSession)
+    session = cast("Any", spark._jsparkSession)
     whose = options_of_scan(layout.location, layout.version, chosen=layout.chosen)
     options = hadoop_options(layout.location, layout.storage_options) | whose | _SCAN
     relation = class_in_jvm(spark, f"{_SOURCES}.HadoopFsRelation")(
@@ -137,7 +137,7 @@ def _scan(spark: SparkSession, layout: Layout, schema: StructType, files: Files)
         class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(for_new_table(stored)).json()),
         class_in_jvm(spark, "scala.Option").empty(),
         class_in_jvm(spark, f"{_SOURCES}.parquet.ParquetFileFormat")(),
-        jvm.PythonUtils.toScalaMap(options),
+        class_in_jvm(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(options),
         session,
     )
     return DataFrame(session.baseRelationToDataFrame(relation), spark)
