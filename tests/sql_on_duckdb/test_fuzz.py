@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluice
 from sluice.coordinator.service.connect import release
 from sluice.sql_on_duckdb.running import run
 from sluice.statements.cursor import words_in
+from tests.storage.strategies import examples
 
 STATEMENTS = (
     "SELECT id, count(*) FROM sales.t WHERE name = 'a' AND id > 1 GROUP BY id ORDER BY 2 LIMIT 3",
@@ -60,7 +61,7 @@ def coordinator() -> Iterator[str]:
         release(address)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(100)
 @given(text=texts, value=st.text(max_size=8))
 def test_no_text_is_too_much(coordinator: str, text: str, value: str) -> None:
     with suppress(sluice.SluiceError):

@@ -1,7 +1,7 @@
 """Three tables in a row, each the copy of the one before by a stream that merges its changes: the last one equals the first.
 
 Meanwhile the first one is appended to, deleted from, updated and compacted, and all are vacuumed of everything that they replaced.
-In the long test the driver of both streams is killed at random moments.
+In another test the driver of both streams is killed at random moments.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def settle(chain: Chain, place: Place, queries: dict[str, Any]) -> None:
                 queries[target] = chain.start(place.spark, NAMES[number], target)
 
 
+@pytest.mark.long
 def test_the_last_of_three_tables_equals_the_first(place: Place, tmp_path: Path) -> None:
     chain = Chain(str(tmp_path), place.coordinator)
     tables = chain.create()
