@@ -1,0 +1,73 @@
+"""Two queries on one checkpoint in one driver. Spark lets them run, if they have different ids, until both write down one batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+import sluice
+
+from ..conftest import Place
+from .conftest import SCHEMA, Feed, ids
+
+pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
+
+IDLE = {"processingTime": "0 seconds"}
+
+
+def give_another_id(checkpoint: Path) -> None:
+    """Spark refuses a second run of an id that it knows to be active."""
+    (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="utf-8")
+    (checkpoint / ".metadata.crc").unlink(missing_ok=True)
+
+
+def test_the_slower_of_two_queries_is_refused(place: Place, feed: Feed) -> None:
+    """Each reads files of its own, so that the other one has nothing to do while one of them writes down its batch."""
+
+    def frame(files: str) -> DataFrame:
+        return feed.spark.readStream.schema(SCHEMA).option("pathGlobFilter", files).json(str(feed.folder))
+
+    feed.ids(1)
+    mine = feed.write(place, frame=frame("000[13].json"), trigger=IDLE)
+    try:
+        mine.processAllAvailable()
+        give_another_id(feed.checkpoint)
+        theirs = feed.write(place, frame=frame("000[2].json"), trigger=IDLE)
+        try:
+            feed.ids(2)
+            theirs.processAllAvailable()
+            feed.ids(3)
+            with pytest.raises(sluice.ConcurrentTransactionException, match="another query that runs with the same checkpoint") as refused:
+                mine.processAllAvailable()
+            assert isinstance(refused.value, StreamingQueryException)
+            assert isinstance(mine.exception(), sluice.ConcurrentTransactionException)
+            assert theirs.isActive
+        finally:
+            theirs.stop()
+    finally:
+        mine.stop()
+    assert ids(place) == [1, 2]
+
+
+def test_a_batch_whose_offsets_another_query_wrote_down_is_refused(place: Place, feed: Feed) -> None:
+    """A table of sluice as the source, which keeps no files of its own in the checkpoint."""
+    source = place.spark.range(1)
+    location = str(feed.folder.parent / "source")
+    source.write.format("sluice").options(**place.options).save(location)
+    frame = place.spark.readStream.format("sluice").options(**place.options).load(location)
+    mine = feed.write(place, frame=frame, trigger=IDLE)
+    try:
+        mine.processAllAvailable()
+        shutil.copy(feed.checkpoint / "offsets" / "0", feed.checkpoint / "offsets" / "1")
+        source.write.format("sluice").options(**place.options).mode("append").save(location)
+        with pytest.raises(sluice.ConcurrentTransactionException, match="another query that runs with the same checkpoint"):
+            mine.processAllAvailable()
+    finally:
+        mine.stop()
+    assert ids(place) == [0]
