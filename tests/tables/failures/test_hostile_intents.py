@@ -167,6 +167,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "row ids of no new table": {"row_ids": 5},
     "row ids beyond counting": {"row_ids": 2**63 - 1, "table_id": "x"},
     "another version than the next": {"expected_version": -7},
+    "a version far beyond the next": {"expected_version": 70},
     "a table given back": {"detach": True},
 }
 

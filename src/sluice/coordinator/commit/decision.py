@@ -161,7 +161,9 @@ class _Resolution:
     _made: dict[tuple[int, int], Winner] = field(default_factory=dict)
 
     def winner(self, version: int) -> Winner | None:
-        """A version as a winner; one of this run from its members so far."""
+        """A version as a winner; one of this run from its members so far. None for one that nobody knows, or that is not there yet."""
+        if version > self.head.version:
+            return None
         first_new = self.groups[0].version if self.groups else self.head.version + 1
         if version < first_new:
             return self.winners.get(version)
