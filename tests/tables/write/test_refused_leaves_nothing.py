@@ -103,12 +103,26 @@ def test_65_tables_are_refused_before_their_data_are_written(place: Place, tmp_p
         lambda t: t.append(flights(("LGA", 3, 1)), key="\ud800"),
         lambda t: t.append(flights(("LGA", 3, 1)), user_metadata="\ud800"),
         lambda t: t.append(flights(("LGA", 3, 1)), transaction=("\ud800", 1)),
+        lambda t: t.update({"origin": f"'{'x' * 1_200_000}'"}, "delay = 5"),
+        lambda t: t.delete(f"origin = '{'x' * 1_200_000}' OR delay = 5"),
     ],
 )
 def test_texts_that_no_commit_can_hold(table: sluice.Table, tmp_path: Path, write: Callable[[sluice.Table], object]) -> None:
     before = files_below(tmp_path)
     with pytest.raises(sluice.InvalidRequest):
         write(table)
+    assert files_below(tmp_path) == before
+
+
+def test_texts_that_a_joint_transaction_cannot_file(place: Place, table: sluice.Table, tmp_path: Path) -> None:
+    """Each of its parts could be filed alone."""
+    kept = {"coordinator": place.coordinator, "partition_by": ["origin"]}
+    others = [sluice.Table.create(tmp_path / f"other{number}", FLIGHTS, **kept) for number in range(5)]  # type: ignore[arg-type]
+    before = files_below(tmp_path)
+    with pytest.raises(sluice.InvalidRequest, match="may have 900,000"), sluice.transaction(tables=[table, *others]) as t:  # noqa: PT012
+        for each in (table, *others):
+            t.append(each, flights(("LGA", 3, 1)))
+            t.update(each, {"origin": f"'{'x' * 200_000}'"}, "delay = 1")
     assert files_below(tmp_path) == before
 
 

@@ -25,9 +25,11 @@ from ..nodes.records import Head, digest
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
 from ..rules.intent import Intent
+from ..rules.intent_checks import INTENT_BYTES_MAX
 from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Attempt
 from ..service.clock import Deadline, Timeout, bounding
+from ..service.store import MAX_REQUEST_BYTES
 from .change import Change
 from .change_footprint import bounded, touched_by
 from .table_client import TableClient
@@ -99,7 +101,7 @@ class _Submission:
             repeated = self._written_before([head for _, head in seen])
             if repeated:
                 return repeated
-            intents = [self._intent(table, change, *each) for (table, change), each in zip(self._changes, seen, strict=True)]
+            intents = self._intents(seen)
             try:
                 return self._decided(intents, seen[0][1], deadline)
             except LeaseHeld as held:
@@ -125,9 +127,19 @@ class _Submission:
         with self._naming(table):
             return prepared(table, change, tables=len(self._changes))
 
-    def _intent(self, table: TableClient, change: Change, attempt: Attempt, head: Head) -> Intent:
-        with self._naming(table):
-            return intent_of(table, change, attempt, head, tables=len(self._changes))
+    def _intents(self, seen: Sequence[tuple[Attempt, Head]]) -> Sequence[Intent]:
+        """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
+        many, to_file, writes = len(self._changes), [], []
+        for (table, change), (attempt, head) in zip(self._changes, seen, strict=True):
+            with self._naming(table):
+                intent, store = intent_of(table, change, attempt, head, tables=many)
+                to_file.append(intent)
+                writes.append((table, store))
+        _require_fileable(to_file, 0 if self._alone else many * sum(len(table.location) + 40 for table, _ in self._changes))
+        for table, store in writes:
+            with self._naming(table):
+                store()
+        return to_file
 
     def _decided(self, intents: Sequence[Intent], head: Head, deadline: Deadline) -> Mapping[str, Commit]:
         lead = self._committers[0]
@@ -201,21 +213,14 @@ def prepared(table: TableClient, change: Change, *, tables: int = 1) -> tuple[At
     return attempt, head
 
 
-def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, *, tables: int = 1) -> Intent:
-    """The intent to file; stores the objects it needs."""
+def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, *, tables: int = 1) -> tuple[Intent, Callable[[], None]]:
+    """The intent to file, and what stores the objects that it needs."""
     context = table.context
     inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
-    store_objects(context, attempt.objects)
     actions = attempt.lines()
     require_room(len(actions), context.limits)
-    inline, staged = "", ""
-    if isinstance(actions, bytes) and len(actions) <= inline_bytes_max:
-        inline = actions.decode()
-    else:
-        staged = staged_path(change.transaction_id)
-        put_text(context.objects, staged, actions)
-        point("actions-staged")
-    return Intent(
+    is_inline = isinstance(actions, bytes) and len(actions) <= inline_bytes_max
+    intent = Intent(
         transaction_id=change.transaction_id,
         operation=change.operation,
         read_version=change.read_version,
@@ -224,8 +229,8 @@ def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, 
         claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
         isolation=attempt.level.value,
         footprint=bounded(attempt.footprint, files_max=context.limits.footprint_files_max),
-        actions=inline,
-        staged=staged,
+        actions=actions.decode() if isinstance(actions, bytes) and is_inline else "",
+        staged="" if is_inline else staged_path(change.transaction_id),
         actions_digest=digest(actions),
         parameters=change.parameters,
         metrics=change.metrics,
@@ -242,6 +247,28 @@ def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, 
         user_metadata=change.user_metadata,
         **_described(change),
     )
+
+    def store() -> None:
+        store_objects(context, attempt.objects)
+        if not is_inline:
+            put_text(context.objects, intent.staged, actions)
+            point("actions-staged")
+
+    return intent, store
+
+
+def _require_fileable(intents: Sequence[Intent], more: int) -> None:
+    """Raise InvalidRequest for intents that others would refuse, or that with `more` bytes do not fit into one request."""
+    sizes = [len(each.encode()) for each in intents]
+    for size, most in ((max(sizes), INTENT_BYTES_MAX), (sum(sizes) + more, MAX_REQUEST_BYTES * 9 // 10)):
+        if size > most:
+            raise InvalidRequest(
+                f"the conditions, parameters and partitions of transaction {intents[0].transaction_id} have {size:,} bytes, and may have "
+                f"{most:,}: put long lists and texts into a table, and merge it; nothing was committed",
+                bytes=size,
+                limit=most,
+                filed=False,
+            )
 
 
 def require_room(size: int, limits: Limits) -> None:

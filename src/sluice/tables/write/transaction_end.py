@@ -150,6 +150,11 @@ class OpenTransaction(ABC, Generic[Answer]):
             self._filed_again = True
         try:
             return self._submit(limit)
+        except InvalidRequest as refused:
+            if refused.details.get("filed") is False and not self._filed_again:
+                self._state = ABORTED  # nobody else knows of it, so its files can go
+                self._ended(won=False)
+            raise
         except OutcomeUnknown as unknown:
             self._in_doubt = unknown.details.get("stage") == "intent"
             raise
