@@ -129,6 +129,7 @@ def test_duckdb(case: Case, tmp_path: Path) -> None:
             return rows
 
         judge(case, "duckdb", sql, catalog, tmp_path)
+        sql("UNLOCK TABLES")
 
 
 def _on_spark() -> Iterator[Any]:
@@ -159,7 +160,7 @@ def test_every_kind_of_statement_has_cases() -> None:
     kinds = {each.__name__ for each in get_args(Statement)} - {"Malformed"}
     good = {kind_of(case["do"]) for case in CASES if "error" not in case}
     refused = {kind_of(case["do"]) for case in CASES if "error" in case}
-    assert kinds - good == {"Foreign"}, "what others have, which is only refused"
+    assert kinds - good <= {"Foreign"}, "what others have is only refused"
     lacking = {kind for kind in kinds - refused if not any(word.isupper() and kind.upper().startswith(word) for word in refused)}
     assert lacking == set()
 
