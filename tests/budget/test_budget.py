@@ -22,7 +22,11 @@ SPARE = {"functions": 5, "modules": 1}
 
 def over(name: str, ran: Ran) -> list[str]:
     """What is wrong with a walk, and how to see its functions."""
-    told = differences({name: size_of(ran)}, {name: {what: number + SPARE[what] for what, number in budget()[name].items()}})
+    allowed = budget()[name]
+    counted = {
+        what: allowed[what] if allowed[what] < count <= allowed[what] + SPARE[what] else count for what, count in size_of(ran).items()
+    }
+    told = differences({name: counted}, {name: allowed})
     return told and [*told, f"make budget ARGS='--show \"{name}\"' lists them"]
 
 
