@@ -81,7 +81,8 @@ def test_use_needs_no_spark(run: Callable[..., Any]) -> None:
     WITH t2 AS (SELECT * FROM t) SELECT sum(t.id) AS n FROM t JOIN t2 ON t.id = t2.id;
     SHOW TABLES;
     USE sales; SHOW TABLES; CREATE TABLE u AS SELECT id FROM shop.t; USE NAMESPACE shop; SELECT count(*) AS n FROM sales.u, t;
-    BEGIN ATOMIC INSERT INTO t SELECT 7; DELETE FROM t WHERE id = 2; END; SELECT * FROM t ORDER BY id
+    BEGIN ATOMIC INSERT INTO t SELECT 7; DELETE FROM t WHERE id = 2; END; SELECT * FROM t ORDER BY id;
+    SELECT count(*) AS n FROM table_changes('t', 1, 1);
     """
     done = run("--json", "-e", script)
     assert done.exit_code == 0, done.stderr
@@ -92,6 +93,7 @@ def test_use_needs_no_spark(run: Callable[..., Any]) -> None:
         '{"n":4}',
         '{"id":3}',
         '{"id":7}',
+        '{"n":2}',
     ]
     assert "there is no namespace shopp; did you mean shop?" in run("-e", "USE shopp").stderr
     assert run("-e", "USE").exit_code == 2

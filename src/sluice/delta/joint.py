@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..spark_integration.active_session import evolves_schemas
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.assignments import as_the_table_stores
 from ..spark_integration.rows.change import delete_rows, update_rows
@@ -38,13 +39,15 @@ class TablePart:
 
     def append(self, rows: Any, *, merge_schema: bool = False) -> None:
         """Add rows: a DataFrame, whose values are cast as Spark casts them for its own tables, or Arrow data."""
-        with as_spark_users_know(), self._stored(rows, evolves=merge_schema) as fitting:
-            self._transaction.append(self._table, fitting, merge_schema=merge_schema)
+        evolves = merge_schema or evolves_schemas(self._spark)
+        with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
+            self._transaction.append(self._table, fitting, merge_schema=evolves)
 
     def overwrite(self, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
-        with as_spark_users_know(), self._stored(rows, evolves=merge_schema) as fitting:
-            self._transaction.overwrite(self._table, fitting, where, dynamic=dynamic, merge_schema=merge_schema)
+        evolves = merge_schema or evolves_schemas(self._spark)
+        with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
+            self._transaction.overwrite(self._table, fitting, where, dynamic=dynamic, merge_schema=evolves)
 
     def delete(self, condition: Expression | None = None) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one, as `DeltaTable.delete`."""

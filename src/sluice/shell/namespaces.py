@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from ..statements.cursor import Name
+from ..sql_plain.place import parts_of
+from ..statements.cursor import Name, Span
 from ..statements.loading import Attach
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace
 from ..statements.reading import read
+from ..statements.relations import Changes
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
 
 _MAKES: Final = (Create, Clone, Like, Undrop)
@@ -22,19 +24,24 @@ def in_namespace(text: str, namespace: str, exists: Callable[[str], bool]) -> st
     if isinstance(statement, ShowTables) and statement.namespace is None:
         at = text.upper().index("TABLES") + len("TABLES")
         return f"{text[:at]} IN {quoted}{text[at:]}"
-    for name, is_made in sorted(_names(statement), key=lambda each: each[0].start, reverse=True):
+    for name, is_made in sorted(_names(statement, text), key=lambda each: each[0].start, reverse=True):
         if len(name.parts) == 1 and (is_made or exists(f"{quoted}.{name.quoted}")):
             text = f"{text[: name.start]}{quoted}.{text[name.start :]}"
     return text
 
 
-def _names(part: Any) -> Iterator[tuple[Name, bool]]:
+def _names(part: Any, text: str) -> Iterator[tuple[Name, bool]]:
     """The names of tables in a statement, each once, and whether the statement makes that table."""
     if isinstance(part, _NO_TABLES) or (isinstance(part, Comment) and part.what == "namespace"):
         return
     if isinstance(part, tuple):
         for each in part:
-            yield from _names(each)
+            yield from _names(each, text)
+    elif isinstance(part, Changes):
+        first = part.arguments[0]
+        if first.of(text)[0] in "'\"":  # the name of a table in a string; a parameter may be one, too, and names it whole
+            inside = Span(first.start + 1, first.end - 1)
+            yield Name(parts_of(inside.of(text)), inside.start, inside.end), False
     elif isinstance(part, Name):
         yield part, False
     elif is_dataclass(part):
@@ -44,4 +51,4 @@ def _names(part: Any) -> Iterator[tuple[Name, bool]]:
             if isinstance(value, Name) and is_made:
                 yield value, True
             else:
-                yield from _names(value)
+                yield from _names(value, text)

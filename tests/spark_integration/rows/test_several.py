@@ -97,15 +97,17 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
 
 def test_a_setting_of_deltas_evolves_schemas_in_transactions_too(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     tables = [sluice.Table.create(path, SCHEMA, coordinator=place.coordinator) for path in (place.location, tmp_path / "stock")]
+    appended = sluice.Table.create(tmp_path / "log", SCHEMA, coordinator=place.coordinator)
     frame = spark.sql("SELECT 'mon' AS day, 1L AS n, 'new' AS more").alias("s")
     spark.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
     try:
         with sluice.transaction(spark, *tables) as tx:
             for table in tables:
                 tx[table].alias("t").merge(frame, "t.day = s.day").whenNotMatchedInsertAll().execute()
+            tx[appended].append(frame)
     finally:
         spark.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
-    for table in tables:
+    for table in (*tables, appended):
         assert table.refresh().snapshot().to_arrow().to_pylist() == [{"day": "mon", "n": 1, "more": "new"}]
 
 

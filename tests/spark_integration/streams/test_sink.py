@@ -33,6 +33,7 @@ def test_each_batch_is_a_commit_under_the_querys_id(place: Place, feed: Feed) ->
     known = table.snapshot().raw.app_transactions[query_of(feed.checkpoint)]
     assert known.version == 1
     assert [entry.user_metadata for entry in table.history()] == ["from a stream"] * 3
+    assert table.history(None)[-1].operation == "CREATE TABLE"  # a stream makes its table before its first batch
     feed.ids(4)
     feed.drain(place)
     assert ids(place) == [1, 2, 3, 4]

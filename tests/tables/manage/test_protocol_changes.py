@@ -47,6 +47,8 @@ def test_a_feature_is_dropped_once_nothing_uses_it(place: Place, feature: str, p
     assert table.drop_feature(feature.upper()) is not None
     assert feature not in features_of(table)
     assert table.drop_feature(feature) is None
+    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'nonsense'"):
+        table.drop_feature("nonsense")
     assert [(each.operation, each.parameters) for each in table.history(1)] == [("DROP FEATURE", {"featureName": feature})]
     assert deltalake.DeltaTable(place.location).to_pyarrow_table().num_rows == 1
     table.set_properties(properties)

@@ -191,7 +191,16 @@ def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: C
         abandon_plan(plan)
         return
     try:
-        commit_creation(plan, (), ack=options.ack, timeout_s=options.timeout_s, only_new=True, name=options.name, managed=options.managed)
+        commit_creation(
+            plan,
+            (),
+            ack=options.ack,
+            timeout_s=options.timeout_s,
+            only_new=True,
+            name=options.name,
+            managed=options.managed,
+            operation="CREATE TABLE",
+        )
     except TableExists:
         abandon_plan(plan)
         if options.name is not None:  # the name may be taken by another table

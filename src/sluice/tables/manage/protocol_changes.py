@@ -83,13 +83,14 @@ def add_feature(access: Access, name: str) -> Change | None:
 def drop_feature(access: Access, name: str) -> Change | None:
     """Take a feature out of the protocol; None if it has none of that name.
 
-    Nothing may be committed in between (ConcurrentModification). Raises UnsupportedFeature for a feature that cannot be dropped,
-    InvalidRequest for one in use.
+    Nothing may be committed in between (ConcurrentModification). Raises UnsupportedFeature for a feature that cannot be dropped, or that
+    sluice does not know; InvalidRequest for one in use.
     """
     snapshot = snapshot_for_change(access)
     present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
     name = next((each for each in present if each.lower() == name.lower()), name)
     if name not in present:
+        supported_feature(name)  # refuses a misspelt name
         return None
     if name not in DROPPABLE:
         raise UnsupportedFeature(
