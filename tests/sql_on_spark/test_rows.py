@@ -7,7 +7,6 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import sluice
-from sluice.spark_integration.rows.change import delete_rows
 from sluice.sql_on_spark import rows
 
 from .conftest import Warehouse
@@ -102,20 +101,32 @@ def test_subqueries_in_values(warehouse: Warehouse, orders: sluice.Table) -> Non
     assert warehouse.held("sales.orders") == [(102, None, 3.0), (2, "mo", 41.0), (3, "mo", 3.0)]
 
 
-def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(warehouse: Warehouse, orders: sluice.Table) -> None:
+@pytest.mark.parametrize("highest", ["(SELECT max(v) FROM sales.orders)", "(SELECT v FROM highest)"])
+@pytest.mark.parametrize(
+    ("named", "statement"),
+    [
+        ("delete_rows", "DELETE FROM sales.orders WHERE day = 'tu' AND v = {}"),
+        ("merge_rows", "MERGE INTO sales.orders t USING (SELECT 'tu' AS d) ON t.day = d AND t.v = {} WHEN MATCHED THEN DELETE"),
+    ],
+)
+def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(
+    warehouse: Warehouse, orders: sluice.Table, named: str, statement: str, highest: str
+) -> None:
     """Rows of other partitions that change meanwhile could change what the subquery gives: so the statement loses against them."""
-    before = delete_rows
+    before = getattr(rows, named)
+    warehouse.sql("SELECT max(v) AS v FROM sales.orders").createOrReplaceTempView("highest")
 
     def late(*args: object, **options: object) -> object:
-        counts = before(*args, **options)  # type: ignore[arg-type]
+        counts = before(*args, **options)
         warehouse.catalog.open("sales.orders").delete("id = 1")
         return counts
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rows, "delete_rows", late)
+        patched.setattr(rows, named, late)
         with pytest.raises(sluice.ConcurrentModification):
-            warehouse.sql("DELETE FROM sales.orders WHERE day = 'tu' AND v = (SELECT max(v) FROM sales.orders)")
+            warehouse.sql(statement.format(highest))
     assert warehouse.held("sales.orders") == ROWS[1:]
+    warehouse.spark.catalog.dropTempView("highest")
 
 
 def test_merge_in_all_its_clauses(warehouse: Warehouse, orders: sluice.Table) -> None:

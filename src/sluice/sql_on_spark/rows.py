@@ -17,6 +17,7 @@ from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.clauses import Clause
 from ..spark_integration.rows.conditions import predicate_text
 from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.rows.plan_reads import depend_on_reads
 from ..spark_integration.schemas import to_spark
 from ..spark_integration.session.format_and_options import Options
 from ..spark_integration.session.saving import Write, save
@@ -25,6 +26,7 @@ from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, at_one_moment, called, opened, source_called, title
 from ..sql_plain.reports import affected, merged
 from ..sql_plain.request import Edit
+from ..statements.cursor import Span
 from ..statements.relations import Relation
 from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Update
 from ..storage.dataclass import dataclass
@@ -36,7 +38,7 @@ from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts, check_clauses
-from .queries import Found, found_in, views_of
+from .queries import Found, found_in, is_spark_table, place_of, views_of
 from .spark_request import Asked
 
 Change: TypeAlias = "Callable[[Transaction, Sequence[Edit]], RowCounts]"
@@ -121,13 +123,25 @@ def merge(asked: Asked, statement: Merge, place: Place) -> DataFrame:
 
 
 def change_of(asked: Asked, statement: Update | Delete | Merge) -> Change:
-    """What a statement does to rows."""
-    match statement:
-        case Update():
-            return partial(_update, asked, statement)
-        case Delete():
-            return partial(_delete, asked, statement)
-    return partial(_merge, asked, statement)
+    """What a statement does to rows. It depends on what Spark's views in its subqueries read of the table."""
+    changes = {Update: _update, Delete: _delete, Merge: _merge}
+    views = _views_in_subqueries(asked, statement)
+
+    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+        for view in views:
+            depend_on_reads(part, view)
+        counts: RowCounts = changes[type(statement)](asked, statement, part, edits)  # type: ignore[operator]
+        return counts
+
+    return change
+
+
+def _views_in_subqueries(asked: Asked, statement: Update | Delete | Merge) -> list[DataFrame]:
+    """The views and tables of Spark's that conditions and values name; those in a MERGE's source are part of its plan."""
+    source = statement.source if isinstance(statement, Merge) else Span(0, 0)
+    names = [each.name for each in statement.relations if not source.start <= each.start < source.end]
+    of_spark = [name for name in names if name.path is None and place_of(asked, name) is None and is_spark_table(asked.spark, name)]
+    return [asked.spark.table(name.quoted) for name in of_spark]
 
 
 def _update(asked: Asked, statement: Update, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
