@@ -63,7 +63,7 @@ def test_no_other_public_method_is_there_but_the_way_to_sluices_table() -> None:
 
 def test_an_operation_on_rows_takes_the_terms_of_its_commit() -> None:
     for method in (tables.DeltaTable.delete, tables.DeltaTable.update, tables.DeltaMergeBuilder.execute):
-        assert told(method)[1] == ["isolation", "attempts", "key", "transaction"]
+        assert told(method)[1] == ["isolation", "attempts", "key", "transaction", "if_version"]
 
 
 def test_identity_generators_are_the_same() -> None:

@@ -1,9 +1,10 @@
-"""Durations in Delta's table properties: `interval 1 week`, `7 days`, `interval 1 day 12 hours`."""
+"""Durations in Delta's table properties: `interval 1 week`, `7 days`, `interval 1 day 12 hours`; and times as people read them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Final
 
 from .errors import InvalidRequest
@@ -37,3 +38,11 @@ def interval_ms(text: str, *, name: str) -> int:
     words = match[1].lower().split()
     total = sum(int(number) * _NANOSECONDS[unit.removesuffix("s")] for number, unit in zip(words[::2], words[1::2], strict=True))
     return total // 1_000_000
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """A time as people read it; the plain number where the calendar ends."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"

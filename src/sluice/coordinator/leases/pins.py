@@ -21,7 +21,7 @@ from typing import Final
 import orjson
 
 from ...storage.errors import VersionNotFound
-from ...storage.log.timetravel import iso_time
+from ...storage.intervals import iso_time
 from ..fields import MalformedRecord, load, typed
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from datetime import datetime, timezone
 
 from ..actions.codec import actions_of, decode
 from ..actions.features import in_commit_timestamps
@@ -12,6 +11,7 @@ from ..actions.records import CommitInfo
 from ..actions.texts import Text, lines, stored_text
 from ..constants import ICT_ENABLEMENT_VERSION_KEY
 from ..errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
+from ..intervals import iso_time
 from ..stores.objects import ObjectStore
 from .log_state import read_state
 from .paths import commit_path
@@ -186,11 +186,3 @@ def _file_times(listing: LogListing) -> dict[int, int]:
         previous = modified if previous is None or modified > previous else previous + 1
         times[version] = previous
     return times
-
-
-def iso_time(timestamp_ms: int) -> str:
-    """A time as people read it; the plain number where the calendar ends."""
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{timestamp_ms} ms"

@@ -34,8 +34,8 @@ from ...storage.actions.filetable import adds_of, picked
 from ...storage.actions.uris import object_at
 from ...storage.data.vectors import vector_key
 from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound
+from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
-from ...storage.log.timetravel import iso_time
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access

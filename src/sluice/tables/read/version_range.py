@@ -10,8 +10,9 @@ from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, CommitInfo, Metadata
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, VersionNotFound
+from ...storage.intervals import iso_time
 from ...storage.log.segment import list_versions
-from ...storage.log.timetravel import commit_info, file_times, iso_time
+from ...storage.log.timetravel import commit_info, file_times
 from ..client.access import Access
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest, VersionNotFound
-from ....storage.log.timetravel import iso_time
+from ....storage.intervals import iso_time
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
