@@ -358,8 +358,17 @@ def condition_value(values: Mapping[str, str], term: str, chance: random.Random)
     return chance.choice([values[term], values[term], "NULL"])
 
 
-@pytest.mark.parametrize("partition_by", [(), ("n", "yes"), ("day",), ("k", "price"), ("at",), ("g", "big"), ("local", "f")], ids=str)
-@pytest.mark.parametrize(("seed", "count"), [(1, 8), *(pytest.param(seed, 30, marks=pytest.mark.long) for seed in (1, 2, 3))])
+PARTITIONINGS: list[tuple[str, ...]] = [(), ("n", "yes"), ("k", "price"), ("local", "f"), ("day",), ("at",), ("g", "big")]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "seed", "count"),
+    [
+        *((each, 1, 8) for each in PARTITIONINGS[:4]),
+        *(pytest.param(each, seed, 30, marks=pytest.mark.long) for each in PARTITIONINGS for seed in (1, 2, 3)),
+    ],
+    ids=str,
+)
 def test_random_conditions_give_the_rows_of_a_full_scan(place: Place, partition_by: tuple[str, ...], seed: int, count: int) -> None:
     chance = random.Random(f"{seed} {partition_by}")
     filled(place, partition_by=partition_by, properties={"delta.enableDeletionVectors": str(bool(seed % 2)).lower()})
@@ -526,7 +535,7 @@ def test_a_missing_file_is_named(lonely: Place) -> None:
     assert ".parquet is gone" in error.message
 
 
-@pytest.mark.parametrize("program", ["restarted", "unpinned"])
+@pytest.mark.parametrize("program", ["restarted", pytest.param("unpinned", marks=pytest.mark.long)])
 def test_contexts_and_threads_of_other_programs(program: str, tmp_path: Path) -> None:
     """A context that was stopped and started again, threads without pins: a JVM learns of both at its start, so each has its own."""
     runs_to_its_end(program, tmp_path, {})
