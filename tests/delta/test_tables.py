@@ -280,7 +280,9 @@ def test_features_come_and_go(made: Made) -> None:
     assert (row["minReaderVersion"], row["minWriterVersion"]) == (3, 7)
     with pytest.raises(AnalysisException) as unknown:
         table.addFeatureSupport("identityColumns")
-    with pytest.raises(AnalysisException, match="has no feature 'changeDataFeeds'"):
+    with pytest.raises(AnalysisException, match="has no feature 'changeDataFeed'"):
+        table.dropFeatureSupport("changeDataFeed")
+    with pytest.raises(AnalysisException, match="does not support the table feature 'changeDataFeeds'"):
         table.dropFeatureSupport("changeDataFeeds")
     with pytest.raises(AnalysisException) as truncating:
         table.dropFeatureSupport("changeDataFeed", True)
