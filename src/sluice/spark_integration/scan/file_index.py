@@ -29,9 +29,8 @@ from ...storage.errors import SluiceError
 from ...storage.expressions import build
 from ...storage.expressions.evaluate import may_fail
 from ...storage.expressions.nodes import Node
-from ...storage.pruning.files import Files as Facts
 from ...storage.pruning.partition_maps import partition_texts
-from ...storage.pruning.skipping import Skipper
+from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import decode_column
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ..errors import known_to_spark, missing_file
@@ -154,7 +153,6 @@ class FileIndex:
         self._files = files
         self._jvm = JvmFiles.of(spark)
         self._roots: Any = None
-        self._facts: Facts | None = None
         self._size = int(pc.sum(files.files["size"]).as_py() or 0)
         self.schema = self._of_jvm(files.partition_schema)
         which = f"scan {next(_numbers)}" if files.whole is None else f"table {files.whole} {files.hidden}"
@@ -235,9 +233,8 @@ class FileIndex:
                 by_spark.append(tree)
         chosen = Chosen(whole.files, pa.array(range(whole.files.num_rows), pa.int64()))
         if terms:
-            if self._facts is None:  # kept: what conditions need to know of the files, is read from the log's JSON once
-                self._facts = Facts.of_table(whole.files)
-            chosen = chosen.where(Skipper(build.and_(*terms), whole.schema, whole.partition_columns).may_match(self._facts))
+            both = Predicate(build.and_(*terms))
+            chosen = chosen.where(both.may_match(whole.files, schema=whole.schema, partition_columns=whole.partition_columns))
         for tree in by_spark:
             chosen = self._left_by_spark(chosen, tree)
         return chosen

@@ -9,6 +9,7 @@ others.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -40,6 +41,8 @@ RECORDS: Final = Column(("numRecords",), pa.int64())
 _BLOCK_BYTES: Final = 16 << 20
 _FEW: Final = 256
 """Up to this number, texts are parsed one by one faster than with Arrow's reader."""
+_KEPT_BYTES_MAX: Final = 64 << 20
+"""Beyond this size the columns made before are forgotten."""
 _DOUBLE_DIGITS: Final = 15
 _USUAL: Final = {pa.string().id: str, pa.int64().id: int, pa.float64().id: float}
 """The JSON values that Arrow takes as they are, by the id of the Arrow type."""
@@ -48,7 +51,7 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 class Files:
-    """Some files. A column is made on first use, and kept."""
+    """Some files. A column is made on first use, and kept. Threads may share it."""
 
     __slots__ = ("_columns", "_stats", "_values", "rows")
 
@@ -61,8 +64,14 @@ class Files:
 
     @staticmethod
     def of_table(files: pa.Table) -> Files:
-        """The files of a snapshot."""
-        return Files(files["partition_values"], files["stats"])
+        """The files of a snapshot; the same object for the same table of files, as long as that is in use."""
+        key = id(files)
+        shared = _of_tables.get(key)
+        if shared is not None and shared[0]() is files:
+            return shared[1]
+        made = Files(files["partition_values"], files["stats"])
+        _of_tables[key] = weakref.ref(files, lambda _: _of_tables.pop(key, None)), made
+        return made
 
     @staticmethod
     def of_adds(adds: Sequence[AddFile]) -> Files:
@@ -97,18 +106,19 @@ class Files:
         """
         known, parsed = self._columns, dict[_Path, list[Any]]()
 
-        def is_known(each: Column) -> bool:
-            array = known.get(each.path)
-            return array is not None and array.type == each.type
-
         def column(node: Column) -> pa.Array:
-            if not is_known(node):
-                of_partition = node.path[0] == VALUES
-                some: Sequence[Column] = (node,)
-                if self.rows > _FEW:
-                    some = tuple(each for each in wanted if (each.path[0] == VALUES) is of_partition and not is_known(each))
-                known.update(self._partition_values(some, partitions) if of_partition else self._statistics(some, parsed))
-            return known[node.path]
+            array = known.get(node.path)
+            if array is not None and array.type == node.type:
+                return array
+            of_partition = node.path[0] == VALUES
+            some: Sequence[Column] = (node,)
+            if self.rows > _FEW:
+                some = [each for each in wanted if (each.path[0] == VALUES) is of_partition and not _has(known, each)]
+            fresh = self._partition_values(some, partitions) if of_partition else self._statistics(some, parsed)
+            if sum(each.nbytes for each in (*known.values(), *fresh.values())) > _KEPT_BYTES_MAX:
+                known.clear()
+            known.update(fresh)
+            return fresh[node.path]
 
         return column
 
@@ -144,6 +154,14 @@ class Files:
             if each.path[0] in (LOW, HIGH):
                 found[each.path] = _bound(found[each.path], each.path[0], each.type)
         return found
+
+
+_of_tables: Final[dict[int, tuple[weakref.ref[pa.Table], Files]]] = {}
+
+
+def _has(columns: Mapping[_Path, pa.Array], wanted: Column) -> bool:
+    array = columns.get(wanted.path)
+    return array is not None and array.type == wanted.type
 
 
 class AddedFiles(tuple[AddFile, ...]):  # noqa: SLOT001 - it keeps its columns
