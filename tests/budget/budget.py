@@ -15,7 +15,7 @@ Sizes = Mapping[str, Mapping[str, int]]
 
 
 def budget() -> dict[str, dict[str, int]]:
-    loaded: dict[str, dict[str, int]] = yaml.safe_load(FILE.read_text())
+    loaded: dict[str, dict[str, int]] = yaml.safe_load(FILE.read_text()) or {}
     return loaded
 
 
