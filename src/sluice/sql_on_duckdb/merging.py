@@ -81,7 +81,7 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
     texts = _Texts.of(asked, statement, views)
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
-        source = _without_doubles(asked, statement, rows_of_source, draft.schema)
+        source = _with_distinct_names(asked, statement, rows_of_source, draft.schema)
         values = [_values(asked, statement, clause, source, draft.schema) for clause in statement.clauses]
         only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
         known = _looked_for(asked, statement, source, draft.schema, views) if only_matches else None
@@ -108,7 +108,7 @@ def _source(asked: Plain, at: Span, relations: Sequence[Relation], reading: Read
     return query(asked, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
 
 
-def _without_doubles(asked: Plain, statement: Merge, source: pa.Table, schema: StructType) -> pa.Table:
+def _with_distinct_names(asked: Plain, statement: Merge, source: pa.Table, schema: StructType) -> pa.Table:
     """The source without columns of which several have one name. DuckDB would take the first, where Spark refuses to choose.
 
     Raises InvalidRequest if the statement uses one; so may be a name without an alias inside a subquery, whatever it means there.

@@ -124,14 +124,17 @@ def merge(asked: Asked, statement: Merge, place: Place) -> DataFrame:
 
 def change_of(asked: Asked, statement: Update | Delete | Merge) -> Change:
     """What a statement does to rows. It depends on what Spark's views in its subqueries read of the table."""
-    changes = {Update: _update, Delete: _delete, Merge: _merge}
     views = _views_in_subqueries(asked, statement)
 
     def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
         for view in views:
             depend_on_reads(part, view)
-        counts: RowCounts = changes[type(statement)](asked, statement, part, edits)  # type: ignore[operator]
-        return counts
+        match statement:
+            case Update():
+                return _update(asked, statement, part, edits)
+            case Delete():
+                return _delete(asked, statement, part, edits)
+        return _merge(asked, statement, part, edits)
 
     return change
 

@@ -271,8 +271,8 @@ class Table(TableManagement):
 
         One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
         complete in itself; the call returns the last of them (`Commit.commits`). With `if_version` nothing may come between that version
-        and the commits. With `timeout_s` the call ends in that time, with
-        OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
+        and the commits. With `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the
+        result. Without it only each commit is bounded.
         """
         asked = Asked(mode, where, target_file_size, z_order_by, user_metadata, if_version)
         return self.noted(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))

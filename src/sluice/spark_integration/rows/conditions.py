@@ -41,7 +41,7 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     """
     if not isinstance(condition, (Column, str)):
         raise InvalidRequest(f"the condition of {what} is {condition!r}; give a Column, or SQL as text")
-    tree = _with_values(frame.sparkSession, analysed(frame.where(as_column(condition)))).condition()
+    tree = _constants_folded(frame.sparkSession, analysed(frame.where(as_column(condition)))).condition()
     patterns = patterns_of(frame)
     if not subqueries and tree.containsPattern(patterns.PLAN_EXPRESSION()):
         raise InvalidRequest(
@@ -55,7 +55,7 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     return tree
 
 
-def _with_values(session: SparkSession, plan: Any) -> Any:
+def _constants_folded(session: SparkSession, plan: Any) -> Any:
     """The plan with its constants computed: a bound text with a quote, say, is a cast of bytes before."""
     try:
         return class_in_jvm(session, "org.apache.spark.sql.catalyst.optimizer.ConstantFolding").apply(plan)

@@ -83,8 +83,8 @@ class JvmFiles:
         method = self._method("org.apache.spark.sql.catalyst.expressions.BasePredicate", "eval", _ROW).bindTo(predicate)
         handles = self._class_in_jvm("java.lang.invoke.MethodHandles")
         each = handles.filterArguments(method, 0, self._array("java.lang.invoke.MethodHandle", [self._elements(self._rows(rows), _ROW)]))
-        found = self._computed(each, self._class_in_jvm("java.lang.Boolean").TYPE, len(rows))
-        return [text.strip() == "true" for text in str(self._class_in_jvm("java.util.Arrays").toString(found)).strip("[]").split(",")]
+        answers = self._computed(each, self._class_in_jvm("java.lang.Boolean").TYPE, len(rows))
+        return [text.strip() == "true" for text in str(self._class_in_jvm("java.util.Arrays").toString(answers)).strip("[]").split(",")]
 
     def texts(self, values: Sequence[str]) -> Any:
         """A Java array of texts, none of which contains NUL."""

@@ -36,8 +36,8 @@ class SessionCatalog(Catalog):
             if error.getCondition() != "SCHEMA_NOT_FOUND":
                 raise
             theirs = []
-        known = {each.name.lower() for each in theirs}
-        return [*theirs, *(_table(each) for each in ours if each.name.lower() not in known and _matches(each.name, pattern))]
+        of_spark = {each.name.lower() for each in theirs}
+        return [*theirs, *(_table(each) for each in ours if each.name.lower() not in of_spark and _matches(each.name, pattern))]
 
 
 def _table(named: NamedTable) -> Table:

@@ -15,21 +15,7 @@ from ...statements.tables import Create
 from ..request import Request
 
 NOT_OURS: Final = "IF VERSION compares versions of a table of sluice, and this is none: leave it out"
-_TAKE_IT: Final = (
-    Insert,
-    Update,
-    Delete,
-    Merge,
-    Truncate,
-    DropPartitions,
-    Optimize,
-    Compact,
-    Reorganise,
-    Restore,
-    Repair,
-    Analyze,
-    Alter,
-)
+_TAKE_IT: Final = (Insert, Update, Delete, Merge, Truncate, DropPartitions, Optimize, Compact, Reorganise, Restore, Repair, Analyze, Alter)
 _INSTEAD: Final[Mapping[type, str]] = {
     Create: "one that makes a table has no version before it, and sluice.Table.replace(if_version=...) replaces one",
     CopyInto: "COPY INTO loads each file once, whatever the version: leave it out",

@@ -160,7 +160,7 @@ class _Run:
             for bins in shares:
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
-                    plan = _checked(self._went_on_from(), self._asked)
+                    plan = _checked(self._snapshot_for_next(), self._asked)
                     bins = _still_there(bins, paths, plan)
                 if bins:
                     self._commit(_staged(self._access, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
@@ -170,7 +170,7 @@ class _Run:
             raise
         return self._last
 
-    def _went_on_from(self) -> Snapshot:
+    def _snapshot_for_next(self) -> Snapshot:
         """The version for the next commit: the latest one, or the last commit's own if nothing may come in between."""
         last = None if self._asked.if_version is None or self._last is None else self._last.version
         return self._access.at(last)
