@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ..coordinator.facade.values import Reads
 from ..coordinator.rules.operation_kinds import Kind
 from ..sql_plain.place import Place, at_one_moment, called, current_of, opened
 from ..sql_plain.reports import Answer, affected, merged
@@ -23,8 +22,6 @@ from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
-from ..tables.write.data_writing import WritePlan
-from ..tables.write.draft import Draft
 from ..tables.write.merging import RowCounts
 from ..tables.write.operation_records import Step
 from ..tables.write.row_operations import require_no_keys, target_of, with_those_made_of
@@ -128,7 +125,6 @@ def _counted(part: Transaction, operation: Callable[[], None], metric: str) -> i
 
 def _by_duckdb(asked: Plain, statement: Update | Delete, part: Transaction, reading: Reading, values: Mapping[str, Span]) -> RowCounts:
     """An UPDATE or DELETE (without values) with subqueries."""
-    counted: list[RowCounts] = []
     is_update = isinstance(statement, Update)
     views, tables = as_views(asked, statement.relations, reading)
     spans = [*values.values(), *([] if statement.where is None else [statement.where])]
@@ -138,7 +134,9 @@ def _by_duckdb(asked: Plain, statement: Update | Delete, part: Transaction, read
     def text(span: Span) -> str:
         return f"({asked.edited((span,), [*views, *placed])[span.start :].strip()})"
 
-    def change_them(draft: Draft, _: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+    verb, metric = ("UPDATE", "numUpdatedRows") if is_update else ("DELETE", "numDeletedRows")
+    with part.operation(verb) as operation:
+        draft = operation.draft
         require_no_keys(draft, with_those_made_of(draft.schema, list(values)))
         where = None if statement.where is None else asked.expression(statement.where, views)
         known = None if where is None else known_part(condition_of(where), draft.schema, alias)
@@ -155,15 +153,11 @@ def _by_duckdb(asked: Plain, statement: Update | Delete, part: Transaction, read
         if is_update:
             new = new_values(asked, spans[0], found.drop_columns([NUMBER]), draft.schema)
             changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
-        apply_to(draft, rows, changes, label)
-        counted.append(changes.counts)
+        apply_to(draft, rows, changes, operation.label)
         parameters = {} if statement.where is None else {"predicate": statement.where.of(asked.text)}
-        verb, metric = ("UPDATE", "numUpdatedRows") if is_update else ("DELETE", "numDeletedRows")
         step = Step(verb, Kind.CHANGE, parameters, {metric: found.num_rows}, target.reads)
-        return target.reads, step if found.num_rows else None
-
-    part.change_elsewhere("UPDATE" if is_update else "DELETE", change_them)
-    return counted[0]
+        operation.done(step if found.num_rows else None, target.reads)
+    return changes.counts
 
 
 def _besides(relations: Sequence[Relation]) -> list[Span]:

@@ -74,13 +74,13 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
     check_clauses(statement.clauses)
     if statement.evolves:
         raise asked.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
-    counted: list[RowCounts] = []
     inside = [each for each in statement.relations if each.end <= statement.source.end]
     rows_of_source = _source(asked, statement.source, inside, reading)
     views, tables = as_views(asked, [each for each in statement.relations if each not in inside], reading)
     texts = _Texts.of(asked, statement, views)
-
-    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+    replaces = any(clause.matched != NOT_MATCHED for clause in statement.clauses)
+    with part.operation("MERGE", replaces=replaces) as operation:
+        draft = operation.draft
         source = _with_distinct_names(asked, statement, rows_of_source, draft.schema)
         values = [_values(asked, statement, clause, source, draft.schema) for clause in statement.clauses]
         only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
@@ -89,16 +89,14 @@ def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Readi
         rows = Rows.of(asked, draft, target.files)
         numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
         work = _Work(asked, statement, texts, {**tables, TARGET: rows.data, SOURCE: numbered})
-        changes = _changes(work, list(zip(statement.clauses, values, strict=True)), rows, plan)
-        reads = _applied(draft, rows, changes, label, target.reads)
-        counted.append(counts := changes.counts)
+        changes = _changes(work, list(zip(statement.clauses, values, strict=True)), rows, operation.plan)
+        reads = _applied(draft, rows, changes, operation.label, target.reads)
+        counts = changes.counts
         told = [(each, None if each.condition is None else each.condition.of(asked.text)) for each in statement.clauses]
         parameters = merge_parameters(statement.on.of(asked.text), told)
         step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), reads)
-        return reads, step if counts.affected else None
-
-    part.change_elsewhere("MERGE", change, replaces=any(clause.matched != NOT_MATCHED for clause in statement.clauses))
-    return counted[0]
+        operation.done(step if counts.affected else None, reads)
+    return counts
 
 
 def _source(asked: Plain, at: Span, relations: Sequence[Relation], reading: Reading) -> pa.Table:

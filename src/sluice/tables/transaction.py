@@ -26,7 +26,7 @@ from .maintain.compaction import Asked, stage_compaction
 from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
-from .write.operation_records import Step, operation_of, reads_of, scope_of, told
+from .write.operation_records import RowOperation, Step, operation_of, reads_of, scope_of, told
 from .write.redefinition import asks_for_another, redefined, redefined_by_rows
 from .write.repeated_writes import done_before
 from .write.requirements import plan_on, require_no_later_version, require_replaceable, require_unchanged
@@ -341,19 +341,16 @@ class Transaction(OpenTransaction["Commit | None"]):
             step = add_files(self._draft, plan, write(plan, label))
             self._did(step.reads, step)
 
-    def change_elsewhere(
-        self,
-        operation: str,
-        change: Callable[[Draft, WritePlan, str], tuple[Reads | None, Step | None]],
-        *,
-        replaces: bool = True,
-    ) -> None:
-        """Run `change(draft, plan, label)`, in which others such as Spark's tasks change rows, as an operation of this transaction.
+    @contextmanager
+    def operation(self, operation: str, *, replaces: bool = True) -> Iterator[RowOperation]:
+        """An operation in which others such as Spark's tasks change rows: the block makes its changes in the draft, and ends with `done`.
 
-        `operation` is its name in the history; unless it `replaces` rows, append-only tables allow it.
+        `operation` is its name in the history; unless it `replaces` rows, append-only tables allow it. Nothing is done if the block raises.
         """
         with self._operation(replaces=replaces) as label:
-            self._did(*change(self._draft, self._plan(None), label), operation)
+            change = RowOperation(self._draft, self._plan(None), label)
+            yield change
+            self._did(change.reads, change.step, operation)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 

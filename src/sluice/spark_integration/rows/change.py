@@ -11,14 +11,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ...coordinator.facade.values import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.filetable import picked
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import generated_of
 from ...tables.transaction import Transaction
-from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.merging import RowCounts
 from ...tables.write.operation_records import Step
@@ -48,22 +46,18 @@ def delete_rows(
     that Spark cannot resolve, InvalidRequest for one that is not deterministic or has a subquery. With `subqueries` it may have them;
     what they read of other tables does not count as read, and a caller whose subqueries read this table says so (`depend_on`).
     """
-    counted: list[int] = []
-
-    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
-        work = Work(session, draft, plan, label, attributes_in(frames, [condition]))
+    with session_for_changes(spark) as session, part.operation("DELETE") as operation:
+        draft = operation.draft
+        work = Work(session, operation, attributes_in(frames, [condition]))
         which, predicate, exact = _which(work, condition, alias, "DELETE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)
         rest, rows = _drop_whole(draft, target, predicate, exact=exact)
         if rest.num_rows:
             rows += _delete_from(work, replace(target, files=rest), which)
-        counted.append(rows)
         parameters = {} if condition is None else {"predicate": _told(condition)}
-        return target.reads, Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads) if rows else None
-
-    with session_for_changes(spark) as session:
-        part.change_elsewhere("DELETE", change)
-    return RowCounts(deleted=sum(counted))
+        step = Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads)
+        operation.done(step if rows else None, target.reads)
+    return RowCounts(deleted=rows)
 
 
 def update_rows(
@@ -85,10 +79,9 @@ def update_rows(
     """
     if not assignments:
         raise InvalidRequest("the update assigns no column; name columns and their values")
-    counted: list[int] = []
-
-    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
-        work = Work(session, draft, plan, label, attributes_in(frames, [condition, *assignments.values()]))
+    with session_for_changes(spark) as session, part.operation("UPDATE") as operation:
+        draft = operation.draft
+        work = Work(session, operation, attributes_in(frames, [condition, *assignments.values()]))
         empty = work.empty(alias)
         values = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
         if len(values) < len(assignments):
@@ -100,13 +93,10 @@ def update_rows(
         which, predicate, _ = _which(work, condition, alias, "UPDATE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)
         rows = _update_in(work, target, assigned, which) if target.files.num_rows else 0
-        counted.append(rows)
         parameters = {} if condition is None else {"predicate": _told(condition)}
-        return target.reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, target.reads) if rows else None
-
-    with session_for_changes(spark) as session:
-        part.change_elsewhere("UPDATE", change)
-    return RowCounts(updated=sum(counted))
+        step = Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, target.reads)
+        operation.done(step if rows else None, target.reads)
+    return RowCounts(updated=rows)
 
 
 def _which(

@@ -17,8 +17,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvariantBroken
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType
-from ...tables.write.data_writing import WritePlan
-from ...tables.write.draft import Draft
+from ...tables.write.operation_records import RowOperation
 from ...tables.write.row_operations import RowChanges, Target, apply_changes
 from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted
@@ -54,23 +53,22 @@ class Located:
 
 
 class Work:
-    """The change of rows that one operation makes in a draft; `plan` has the table's metadata after it.
+    """The change of rows that one operation makes in its draft; `operation.plan` has the table's metadata after it.
 
     Its expressions are resolved over `empty`, against the columns that the table has before it, and hold in every frame of `located`. They
     may use `attributes`: columns of another frame of the table, see `attributes_in`.
     """
 
-    def __init__(
-        self, session: SparkSession, draft: Draft, plan: WritePlan, label: str, attributes: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, session: SparkSession, operation: RowOperation, attributes: Mapping[str, Any] | None = None) -> None:
         self.session = session
+        draft, plan = operation.draft, operation.plan
         self.draft = draft
         self.before = StructType(each for each in plan.schema.fields if draft.schema.get(each.name) is not None)
         """The columns that the table has before the operation, with the fields that it has after it."""
         self._columns = numbered_as(without_rows(session, to_spark(self.before)), attributes or {})
         self._attributes = dict(zip(self.before.names, items(analysed(self._columns).output()), strict=True))
         self.plan = replace(plan, compression=codec_of_session(session), computed=True)
-        self.label = label
+        self.label = operation.label
         self.pristine = draft.is_pristine
         self.records = draft.captures_changes and self.pristine
         """Whether the tasks write change data: later operations of a transaction leave that to its end."""

@@ -13,8 +13,6 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...tables.transaction import Transaction
-from ...tables.write.data_writing import WritePlan
-from ...tables.write.draft import Draft
 from ...tables.write.merging import (
     MATCHED,
     NOT_MATCHED,
@@ -69,29 +67,22 @@ def merge_rows(
     if not isinstance(source, DataFrame):
         raise InvalidRequest(f"the source is of type {type(source).__name__}; give a Spark DataFrame")
     depend_on_reads(part, source)
-    counted: list[RowCounts] = []
     evolving = schema_evolution or evolves_schemas(spark)
-
-    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+    replaces = any(not clause.inserts for clause in clauses)
+    with session_for_changes(spark) as session, part.operation("MERGE", replaces=replaces) as operation:
         given = in_session(session, source)
         given = given if source_alias is None else given.alias(source_alias)
-        plan, evolves = evolved(session, plan, given, clauses, target_alias) if evolving else (plan, False)
+        plan, evolves = evolved(session, operation.plan, given, clauses, target_alias) if evolving else (operation.plan, False)
         values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]
-        work = Work(session, draft, plan, label, attributes_in(frames, [on, *values], given))
+        work = Work(session, replace(operation, plan=plan), attributes_in(frames, [on, *values], given))
         resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, evolving, subqueries))
         if evolves:
-            draft.adopt(plan.metadata)
+            operation.draft.adopt(plan.metadata)
         counts, reads, rows = _merge(work, given, resolved_merge)
-        counted.append(counts)
-        if not counts.affected and not evolves:
-            return reads, None
         told = [(each, None if each.condition is None else str(each.condition)) for each in clauses]
-        metrics, parameters = merge_metrics(counts, rows), merge_parameters(str(on), told)
-        return reads, Step("MERGE", Kind.CHANGE, parameters, metrics, reads)
-
-    with session_for_changes(spark) as session:
-        part.change_elsewhere("MERGE", change, replaces=any(not clause.inserts for clause in clauses))
-    return counted[0]
+        step = Step("MERGE", Kind.CHANGE, merge_parameters(str(on), told), merge_metrics(counts, rows), reads)
+        operation.done(step if counts.affected or evolves else None, reads)
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from ...storage.actions import AddFile
 from ...storage.actions.wide_statistics import live_count
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .draft import Finished
+from .data_writing import WritePlan
+from .draft import Draft, Finished
 
 _STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, Kind.MAJOR, Kind.MINOR)
 
@@ -32,6 +33,26 @@ class Step:
     metrics: Mapping[str, int] = field(default_factory=dict)
     reads: Reads | None = None
     scope: str | None = None
+
+
+@dataclass(frozen=False)
+class RowOperation:
+    """An operation of an open transaction in which another engine changes rows."""
+
+    draft: Draft
+    """The table as the transaction sees it, in which the changes are made."""
+    plan: WritePlan
+    """How new rows are written; it adds no columns."""
+    label: str
+    """Distinguishes the operation's files from those of others of its transaction."""
+    reads: Reads | None = None
+    """What was read of the table."""
+    step: Step | None = None
+    """What the history says; None if nothing changed."""
+
+    def done(self, step: Step | None, reads: Reads | None) -> None:
+        """Say what the operation did and read; the transaction takes it when the block ends."""
+        self.step, self.reads = step, reads
 
 
 def row_count(adds: Iterable[AddFile]) -> int:
