@@ -10,9 +10,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import IntegerType, StructField
 
 import sluice
-from sluice.delta.builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, Merge
+from sluice.delta.builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator
 from sluice.delta.tables import DeltaTable
 from sluice.spark_integration.rows.assignments import no_such_column
+from sluice.spark_integration.rows.request import MergeRequest
 from sluice.sql_plain.definitions.creating import Definition
 
 UNUSED: Any = None
@@ -30,7 +31,7 @@ def builder() -> DeltaTableBuilder[Any]:
 
 
 def merge() -> DeltaMergeBuilder:
-    return DeltaMergeBuilder(Merge(UNUSED, "t.id = s.id"), UNUSED)
+    return DeltaMergeBuilder(MergeRequest(UNUSED, "t.id = s.id"), UNUSED)
 
 
 def optimize() -> DeltaOptimizeBuilder:
@@ -126,5 +127,5 @@ def test_a_merge_needs_clauses_in_an_order_in_which_all_can_apply() -> None:
 def test_a_merge_builder_may_be_the_beginning_of_several() -> None:
     begun = merge().whenMatchedUpdateAll("s.v > 1")
     one, other = begun.whenMatchedDelete(), begun.withSchemaEvolution()
-    assert [len(each._merge.clauses) for each in (begun, one, other)] == [1, 2, 1]
-    assert [each._merge.schema_evolution for each in (begun, one, other)] == [False, False, True]
+    assert [len(each._request.clauses) for each in (begun, one, other)] == [1, 2, 1]
+    assert [each._request.schema_evolution for each in (begun, one, other)] == [False, False, True]

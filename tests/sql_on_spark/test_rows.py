@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
 import sluice
+from sluice.spark_integration.rows.merge import merge_rows
 from sluice.sql_on_spark import rows
 
 from .conftest import Warehouse
@@ -103,26 +106,25 @@ def test_subqueries_in_values(warehouse: Warehouse, orders: sluice.Table) -> Non
 
 @pytest.mark.parametrize("highest", ["(SELECT max(v) FROM sales.orders)", "(SELECT v FROM highest)"])
 @pytest.mark.parametrize(
-    ("named", "statement"),
+    "statement",
     [
-        ("delete_rows", "DELETE FROM sales.orders WHERE day = 'tu' AND v = {}"),
-        ("merge_rows", "MERGE INTO sales.orders t USING (SELECT 'tu' AS d) ON t.day = d AND t.v = {} WHEN MATCHED THEN DELETE"),
+        "DELETE FROM sales.orders WHERE day = 'tu' AND v = {}",
+        "MERGE INTO sales.orders t USING (SELECT 'tu' AS d) ON t.day = d AND t.v = {} WHEN MATCHED THEN DELETE",
     ],
 )
 def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(
-    warehouse: Warehouse, orders: sluice.Table, named: str, statement: str, highest: str
+    warehouse: Warehouse, orders: sluice.Table, statement: str, highest: str
 ) -> None:
     """Rows of other partitions that change meanwhile could change what the subquery gives: so the statement loses against them."""
-    before = getattr(rows, named)
     warehouse.sql("SELECT max(v) AS v FROM sales.orders").createOrReplaceTempView("highest")
 
-    def late(*args: object, **options: object) -> object:
-        counts = before(*args, **options)
+    def late(*given: Any) -> Any:
+        counts = merge_rows(*given)
         warehouse.catalog.open("sales.orders").delete("id = 1")
         return counts
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rows, named, late)
+        patched.setattr(rows, "merge_rows", late)
         with pytest.raises(sluice.ConcurrentModification):
             warehouse.sql(statement.format(highest))
     assert warehouse.held("sales.orders") == ROWS[1:]

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from ..spark_integration.errors import as_spark_users_know
-from ..spark_integration.rows.clauses import Clause
 from ..spark_integration.rows.definitions import defined_in
+from ..spark_integration.rows.request import Clause, MergeRequest
 from ..sql_plain.definitions.creating import Definition
 from ..sql_plain.optimizing import Optimize
 from ..storage.arguments import checked
@@ -24,16 +24,6 @@ from .arguments import Assignments, Expression, assignments, expression, names, 
 from .committing import Terms
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """A MERGE as far as it is built."""
-
-    source: DataFrame
-    condition: Expression
-    clauses: tuple[Clause, ...] = ()
-    schema_evolution: bool = False
-
-
 @checked
 class DeltaMergeBuilder:
     """What a MERGE does with rows that match, and with those that do not; `DeltaTable.merge` makes one.
@@ -43,8 +33,8 @@ class DeltaMergeBuilder:
     new builder, so that one may be the beginning of several.
     """
 
-    def __init__(self, merge: Merge, execute: Callable[[Merge, Terms], DataFrame]) -> None:
-        self._merge = merge
+    def __init__(self, request: MergeRequest, execute: Callable[[MergeRequest, Terms], DataFrame]) -> None:
+        self._request = request
         self._execute = execute
 
     def whenMatchedUpdate(
@@ -85,7 +75,7 @@ class DeltaMergeBuilder:
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
         """Add columns that the source has and the table lacks, in `updateAll` and `insertAll` and where an assignment names them."""
-        return DeltaMergeBuilder(replace(self._merge, schema_evolution=True), self._execute)
+        return DeltaMergeBuilder(replace(self._request, schema_evolution=True), self._execute)
 
     def execute(
         self,
@@ -102,12 +92,12 @@ class DeltaMergeBuilder:
         clauses in the wrong order and for columns that do not resolve, ConcurrentModification if other commits stand against every attempt.
         """
         with as_spark_users_know():
-            check_clauses(self._merge.clauses)
-            return self._execute(self._merge, Terms(isolation, attempts, key, transaction, if_version=if_version))
+            check_clauses(self._request.clauses)
+            return self._execute(self._request, Terms(isolation, attempts, key, transaction, if_version=if_version))
 
     def _with(self, matched: str, action: str, condition: Expression | None, values: Assignments | None = None) -> DeltaMergeBuilder:
         clause = Clause(matched, action, expression(condition), {} if values is None else values)
-        return DeltaMergeBuilder(replace(self._merge, clauses=(*self._merge.clauses, clause)), self._execute)
+        return DeltaMergeBuilder(replace(self._request, clauses=(*self._request.clauses, clause)), self._execute)
 
 
 @checked

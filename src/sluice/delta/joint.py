@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from ..spark_integration.active_session import evolves_schemas
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.assignments import as_the_table_stores
-from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.rows.request import MergeRequest
 from ..sql_plain.reports import affected, merged
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
 from .arguments import Assignments, Expression, assignments, expression
-from .builders import DeltaMergeBuilder, Merge
+from .builders import DeltaMergeBuilder
 from .committing import Terms
 from .metrics import frame
 
@@ -51,45 +51,29 @@ class TablePart:
 
     def delete(self, condition: Expression | None = None) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one, as `DeltaTable.delete`."""
-        where = expression(condition)
-        with as_spark_users_know():
-            counts = self._transaction.do(self._table, lambda part: delete_rows(part, self._spark, where, alias=self._alias))
-            return frame(self._spark, affected(counts))
+        return self._changed(MergeRequest.delete(expression(condition), alias=self._alias), Terms())
 
     def update(self, condition: Expression | None = None, set: Assignments | None = None) -> DataFrame:
         """Give the columns in `set` new values, in the rows that satisfy a condition, as `DeltaTable.update`."""
-        values, where = assignments(set, "set"), expression(condition)
-        with as_spark_users_know():
-            counts = self._transaction.do(self._table, lambda part: update_rows(part, self._spark, values, where, alias=self._alias))
-            return frame(self._spark, affected(counts))
+        return self._changed(MergeRequest.update(assignments(set, "set"), expression(condition), alias=self._alias), Terms())
 
     def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
         """Merge the rows of `source`: the builder takes the clauses, its `execute` makes them part of the transaction."""
         on = expression(condition)
         if on is None:
             raise ValueError("condition is None; say when rows match, such as 'target.id = source.id'")
-        return DeltaMergeBuilder(Merge(source, on), self._run_merge)
+        return DeltaMergeBuilder(MergeRequest(source, on, target_alias=self._alias), self._changed)
 
     def _stored(self, rows: Any, *, evolves: bool) -> AbstractContextManager[Any]:
         if not isinstance(rows, DataFrame):
             return nullcontext(rows)
         return as_the_table_stores(rows, self._transaction.do(self._table, lambda part: part.struct), evolves=evolves)
 
-    def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
-        if terms != Terms():
-            raise InvalidRequest(
-                "isolation, key and transaction belong to the whole transaction: give them to sluice.transaction, not to execute"
-            )
-        counts = self._transaction.do(
-            self._table,
-            lambda part: merge_rows(
-                part,
-                self._spark,
-                merge.source,
-                merge.condition,
-                merge.clauses,
-                target_alias=self._alias,
-                schema_evolution=merge.schema_evolution,
-            ),
-        )
-        return frame(self._spark, merged(counts))
+    def _changed(self, request: MergeRequest, terms: Terms) -> DataFrame:
+        with as_spark_users_know():
+            if terms != Terms():
+                raise InvalidRequest(
+                    "isolation, key and transaction belong to the whole transaction: give them to sluice.transaction, not to execute"
+                )
+            counts = self._transaction.do(self._table, lambda part: merge_rows(part, self._spark, request))
+            return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))

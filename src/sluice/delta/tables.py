@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from ..spark_integration.active_session import use_session, user_metadata_of
 from ..spark_integration.errors import as_spark_users_know
-from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.rows.request import MergeRequest
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
 from ..sql_plain.definitions.creating import Definition, made, named
@@ -25,10 +25,8 @@ from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
-from ..tables.transaction import Transaction
-from ..tables.write.merging import RowCounts
 from .arguments import Assignments, Expression, assignments, milliseconds
-from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, Merge
+from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator
 from .committing import Terms, committed
 from .metrics import empty, frame
 from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
@@ -258,13 +256,8 @@ class DeltaTable:
 
         Raises TypeError; AnalysisException; ConcurrentModification if other commits stand against every attempt.
         """
-        where, terms = condition, Terms(isolation, attempts, key, transaction, if_version=if_version)
-
-        def change(part: Transaction) -> RowCounts:
-            return delete_rows(part, self._spark, where, alias=self._alias, frames=self._frames)
-
-        with as_spark_users_know():
-            return frame(self._spark, affected(self._committed(terms, change)))
+        request = MergeRequest.delete(condition, alias=self._alias, frames=self._frames)
+        return self._changed(request, Terms(isolation, attempts, key, transaction, if_version=if_version))
 
     def update(
         self,
@@ -282,18 +275,12 @@ class DeltaTable:
         Values are Columns or SQL over the old row. Raises TypeError; ValueError without `set`; AnalysisException;
         ConcurrentModification if other commits stand against every attempt.
         """
-        values, where = assignments(set, "set"), condition
-        terms = Terms(isolation, attempts, key, transaction, if_version=if_version)
-
-        def change(part: Transaction) -> RowCounts:
-            return update_rows(part, self._spark, values, where, alias=self._alias, frames=self._frames)
-
-        with as_spark_users_know():
-            return frame(self._spark, affected(self._committed(terms, change)))
+        request = MergeRequest.update(assignments(set, "set"), condition, alias=self._alias, frames=self._frames)
+        return self._changed(request, Terms(isolation, attempts, key, transaction, if_version=if_version))
 
     def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
         """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
-        return DeltaMergeBuilder(Merge(source, condition), self._run_merge)
+        return DeltaMergeBuilder(MergeRequest(source, condition, target_alias=self._alias, frames=self._frames), self._changed)
 
     # -- reorganising ------------------------------------------------------------------------------------------------
 
@@ -401,26 +388,12 @@ class DeltaTable:
         made = self._table.clone(target, version, timestamp, replace=over, properties=properties)
         return DeltaTable(self._spark, place, made)
 
-    def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
-        """Run a MERGE that is built."""
-
-        def change(part: Transaction) -> RowCounts:
-            return merge_rows(
-                part,
-                self._spark,
-                merge.source,
-                merge.condition,
-                merge.clauses,
-                target_alias=self._alias,
-                schema_evolution=merge.schema_evolution,
-                frames=self._frames,
-            )
-
-        return frame(self._spark, merged(self._committed(terms, change)))
-
-    def _committed(self, terms: Terms, change: Callable[[Transaction], RowCounts]) -> RowCounts | None:
-        """Commit an operation, with the text for the history in the session's settings."""
-        return committed(self._table, replace(terms, user_metadata=user_metadata_of(self._spark)), change)
+    def _changed(self, request: MergeRequest, terms: Terms) -> DataFrame:
+        """Change rows as one commit, with the text for the history in the session's settings. Returns the counts, as Delta Lake does."""
+        with as_spark_users_know():
+            terms = replace(terms, user_metadata=user_metadata_of(self._spark))
+            counts = committed(self._table, terms, lambda part: merge_rows(part, self._spark, request))
+            return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

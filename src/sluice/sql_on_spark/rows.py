@@ -13,11 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from ..delta.committing import Terms, committed
 from ..delta.metrics import empty, frame
 from ..spark_integration.active_session import user_metadata_of
-from ..spark_integration.rows.change import delete_rows, update_rows
-from ..spark_integration.rows.clauses import Clause
 from ..spark_integration.rows.conditions import predicate_text
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.rows.plan_reads import depend_on_reads
+from ..spark_integration.rows.request import Clause, MergeRequest
 from ..spark_integration.schemas import to_spark
 from ..spark_integration.session.format_and_options import Options
 from ..spark_integration.session.saving import Write, save
@@ -37,7 +36,7 @@ from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
-from ..tables.write.merging import RowCounts, check_clauses
+from ..tables.write.merging import RowCounts
 from .queries import Found, found_in, is_spark_table, place_of, views_of
 from .spark_request import Asked
 
@@ -129,12 +128,7 @@ def change_of(asked: Asked, statement: Update | Delete | Merge) -> Change:
     def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
         for view in views:
             depend_on_reads(part, view)
-        match statement:
-            case Update():
-                return _update(asked, statement, part, edits)
-            case Delete():
-                return _delete(asked, statement, part, edits)
-        return _merge(asked, statement, part, edits)
+        return merge_rows(part, asked.spark, _request(asked, statement, edits))
 
     return change
 
@@ -147,32 +141,22 @@ def _views_in_subqueries(asked: Asked, statement: Update | Delete | Merge) -> li
     return [asked.spark.table(name.quoted) for name in of_spark]
 
 
-def _update(asked: Asked, statement: Update, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
-    values = _assigned(asked, statement.assignments, edits)
+def _request(asked: Asked, statement: Update | Delete | Merge, edits: Sequence[Edit]) -> MergeRequest:
+    alias = statement.alias or called(statement.target)
+    if isinstance(statement, Merge):
+        return MergeRequest(
+            source_rows(asked, statement, edits),
+            asked.expression(statement.on, edits),
+            [_clause(asked, each, edits) for each in statement.clauses],
+            alias,
+            source_called(statement),
+            schema_evolution=statement.evolves,
+            subqueries=True,
+        )
     where = None if statement.where is None else asked.expression(statement.where, edits)
-    return update_rows(part, asked.spark, values, where, alias=statement.alias or called(statement.target), subqueries=True)
-
-
-def _delete(asked: Asked, statement: Delete, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
-    where = None if statement.where is None else asked.expression(statement.where, edits)
-    return delete_rows(part, asked.spark, where, alias=statement.alias or called(statement.target), subqueries=True)
-
-
-def _merge(asked: Asked, statement: Merge, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
-    rows = source_rows(asked, statement, edits)
-    clauses = [_clause(asked, each, edits) for each in statement.clauses]
-    check_clauses(clauses)
-    return merge_rows(
-        part,
-        asked.spark,
-        rows,
-        asked.expression(statement.on, edits),
-        clauses,
-        target_alias=statement.alias or called(statement.target),
-        source_alias=source_called(statement),
-        schema_evolution=statement.evolves,
-        subqueries=True,
-    )
+    if isinstance(statement, Delete):
+        return MergeRequest.delete(where, alias=alias, subqueries=True)
+    return MergeRequest.update(_assigned(asked, statement.assignments, edits), where, alias=alias, subqueries=True)
 
 
 def source_rows(asked: Asked, statement: Merge, edits: Sequence[Edit]) -> DataFrame:

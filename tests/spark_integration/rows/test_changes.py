@@ -18,10 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration.rows import source as sources
-from sluice.spark_integration.rows.change import delete_rows, update_rows
-from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.matching import _Merge
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.spark_integration.rows.writer import Done
 from sluice.tables.write.merging import RowCounts
 
@@ -73,22 +72,22 @@ def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, chang
     table = made(place, vectors, changes)
     before = rows_of(table)
     with table.begin() as tx:
-        assert delete_rows(tx, spark, "t.ID % 10 = 3 AND t.p <> 'p 1'", alias="t") == RowCounts(deleted=7)
+        assert merge_rows(tx, spark, MergeRequest.delete("t.ID % 10 = 3 AND t.p <> 'p 1'", alias="t")) == RowCounts(deleted=7)
     gone = {i for i in range(100) if i % 10 == 3 and i % 3 != 1}
     assert rows_of(table) == {key: row for key, row in before.items() if key not in gone}
     if changes == "true":
         assert told(table) == sorted((("delete", i, f"p {i % 3}") for i in gone), key=repr)
     with table.begin() as tx:
-        assert delete_rows(tx, spark, "p = 'p 2'").deleted == 33 - len([i for i in gone if i % 3 == 2])
-        assert delete_rows(tx, spark, "id = 1").deleted == 1
-        assert delete_rows(tx, spark, F.col("id") == 1).deleted == 0
+        assert merge_rows(tx, spark, MergeRequest.delete("p = 'p 2'")).deleted == 33 - len([i for i in gone if i % 3 == 2])
+        assert merge_rows(tx, spark, MergeRequest.delete("id = 1")).deleted == 1
+        assert merge_rows(tx, spark, MergeRequest.delete(F.col("id") == 1)).deleted == 0
     assert rows_of(table).keys() == before.keys() - gone - {1} - set(range(2, 100, 3))
     with table.begin() as tx:
-        delete_rows(tx, spark)
+        merge_rows(tx, spark, MergeRequest.delete())
     assert rows_of(table) == {}
     version = table.version
     with table.begin() as tx:
-        delete_rows(tx, spark, "id > 5")
+        merge_rows(tx, spark, MergeRequest.delete("id > 5"))
     assert table.refresh().version == version
 
 
@@ -97,16 +96,17 @@ def test_rows_are_updated_and_move_between_partitions(spark: SparkSession, place
     table = made(place, vectors, changes)
     before = rows_of(table)
     with table.begin() as tx:
-        assert update_rows(tx, spark, {"t.s.A": "t.s.a + 1000", "P": F.concat("p", F.lit("x"))}, F.col("id") < 4, alias="t").updated == 4
+        values: dict[str, Any] = {"t.s.A": "t.s.a + 1000", "P": F.concat("p", F.lit("x"))}
+        assert merge_rows(tx, spark, MergeRequest.update(values, F.col("id") < 4, alias="t")).updated == 4
     expected = before | {i: (f"p {i % 3}x", (i + 1000, str(i))) for i in range(4)}
     assert rows_of(table) == expected
     if changes == "true":
         images = [("update_preimage", i, f"p {i % 3}") for i in range(4)] + [("update_postimage", i, f"p {i % 3}x") for i in range(4)]
         assert told(table) == sorted(images, key=repr)
     with table.begin() as tx:
-        update_rows(tx, spark, {"s.b": "'z'"}, "id < 2")
-        assert delete_rows(tx, spark, "s.b = 'z' AND id = 0").deleted == 1
-        assert update_rows(tx, spark, {"p": "'moved'"}, "s.b = 'z'").updated == 1
+        merge_rows(tx, spark, MergeRequest.update({"s.b": "'z'"}, "id < 2"))
+        assert merge_rows(tx, spark, MergeRequest.delete("s.b = 'z' AND id = 0")).deleted == 1
+        assert merge_rows(tx, spark, MergeRequest.update({"p": "'moved'"}, "s.b = 'z'")).updated == 1
     del expected[0]
     assert rows_of(table) == expected | {1: ("moved", (1001, "z"))}
     if changes == "true":
@@ -138,7 +138,7 @@ def test_rows_are_merged(
     table = made(place, vectors, changes)
     expected = rows_of(table)
     with table.begin() as tx:
-        counts = merge_rows(tx, spark, new_rows(spark, range(95, 105)), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+        counts = merge_rows(tx, spark, MergeRequest(new_rows(spark, range(95, 105)), "t.id = s.id", UPSERT, "t", "s"))
     assert counts == RowCounts(updated=5, inserted=5)
     expected |= dict.fromkeys(range(95, 105), ("new", (7, "n")))
     assert rows_of(table) == expected
@@ -152,7 +152,9 @@ def test_rows_are_merged(
         Clause("not_matched_by_source", "delete", "t.id < 4"),
     ]
     with table.begin() as tx:
-        counts = merge_rows(tx, spark, new_rows(spark, [98, 99, 200, 201]).alias("s"), "s.id = t.id", clauses, target_alias="t")
+        counts = merge_rows(
+            tx, spark, MergeRequest(new_rows(spark, [98, 99, 200, 201]).alias("s"), "s.id = t.id", clauses, target_alias="t")
+        )
     assert counts == RowCounts(updated=3, deleted=3, inserted=1)
     for gone in (98, 2, 3):
         del expected[gone]
@@ -165,7 +167,9 @@ def test_a_merge_without_changes_makes_no_version(spark: SparkSession, place: Pl
     with table.begin() as tx:
         assert (
             merge_rows(
-                tx, spark, new_rows(spark, [3, None]), "t.id = s.id AND t.p = 'p 1'", UPSERT[:1], target_alias="t", source_alias="s"
+                tx,
+                spark,
+                MergeRequest(new_rows(spark, [3, None]), "t.id = s.id AND t.p = 'p 1'", UPSERT[:1], "t", "s"),
             ).affected
             == 0
         )
@@ -175,7 +179,7 @@ def test_a_merge_without_changes_makes_no_version(spark: SparkSession, place: Pl
 def test_nulls_match_nothing(spark: SparkSession, place: Place) -> None:
     table = made(place)
     with table.begin() as tx:
-        counts = merge_rows(tx, spark, new_rows(spark, [None]), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+        counts = merge_rows(tx, spark, MergeRequest(new_rows(spark, [None]), "t.id = s.id", UPSERT, "t", "s"))
     assert counts == RowCounts(inserted=1)
     assert table.refresh().snapshot().to_arrow(where="id IS NULL").num_rows == 2
 
@@ -184,7 +188,7 @@ def test_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
     table = made(place)
     frame = new_rows(spark, [1, 200]).withColumn("more", F.col("id") * 2)
     with table.begin() as tx:
-        merge_rows(tx, spark, frame, F.col("t.id") == frame["id"], UPSERT, target_alias="t", schema_evolution=True)
+        merge_rows(tx, spark, MergeRequest(frame, F.col("t.id") == frame["id"], UPSERT, target_alias="t", schema_evolution=True))
     found = {row["id"]: row["more"] for row in table.refresh().snapshot().to_arrow(where="id IN (1, 2, 200)").to_pylist()}
     assert found == {1: 2, 2: None, 200: 400}
 
@@ -192,7 +196,7 @@ def test_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
 def refused(spark: SparkSession, table: sluice.Table, frame: DataFrame, on: str, clause: Clause) -> str:
     tx = table.begin()
     with pytest.raises((sluice.InvalidRequest, AnalysisException)) as told:
-        merge_rows(tx, spark, frame, on, [clause], target_alias="t", source_alias="s")
+        merge_rows(tx, spark, MergeRequest(frame, on, [clause], "t", "s"))
     assert tx.commit() is None
     return str(told.value)
 
@@ -211,7 +215,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSessio
     assert "'idd' is not in the table, do you mean id? there are" in misspelt
     assert "cannot be resolved" in refused(spark, table, frame, equal, Clause("not_matched", "insert", "t.id > 1", {"id": "s.id"}))
     with pytest.raises(sluice.InvalidRequest, match="no condition"), table.begin() as tx:
-        merge_rows(tx, spark, frame, equal, [UPSERT[0], UPSERT[0]], target_alias="t", source_alias="s")
+        merge_rows(tx, spark, MergeRequest(frame, equal, [UPSERT[0], UPSERT[0]], "t", "s"))
     assert table.refresh().version == 3
 
 
@@ -221,9 +225,9 @@ def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place
     assert "id = 7" in refused(spark, table, frame, "t.id = s.id", UPSERT[0])
     once = [Clause("matched", "delete", "s.id = 8")]
     with table.begin() as tx:
-        assert merge_rows(tx, spark, frame, "t.id = s.id", once, target_alias="t", source_alias="s").deleted == 1
+        assert merge_rows(tx, spark, MergeRequest(frame, "t.id = s.id", once, "t", "s")).deleted == 1
     with table.begin() as tx:
-        assert merge_rows(tx, spark, frame, "t.id = s.id", [Clause("matched", "delete")], target_alias="t", source_alias="s").deleted == 1
+        assert merge_rows(tx, spark, MergeRequest(frame, "t.id = s.id", [Clause("matched", "delete")], "t", "s")).deleted == 1
 
 
 @pytest.mark.parametrize("place", [pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
@@ -231,9 +235,9 @@ def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place) -> 
     table = made(place)
     assert "id = 7 (2 times)" in refused(spark, table, new_rows(spark, [7, 7, 8]), "t.id = s.id", UPSERT[0])
     with table.begin() as tx:
-        assert delete_rows(tx, spark, "id > 0 AND 100 % id = 1").deleted == 5  # Spark does not divide by the 0 either
+        assert merge_rows(tx, spark, MergeRequest.delete("id > 0 AND 100 % id = 1")).deleted == 5  # Spark does not divide by the 0 either
     with table.begin() as tx:
-        assert update_rows(tx, spark, {"id": "-id", "p": "p", "s.b": "'u'"}, "s.a = 2").updated == 1
+        assert merge_rows(tx, spark, MergeRequest.update({"id": "-id", "p": "p", "s.b": "'u'"}, "s.a = 2")).updated == 1
     assert rows_of(table)[-2] == ("p 2", (2, "u"))
 
 
@@ -247,7 +251,7 @@ def test_a_shallow_clone_is_changed(spark: SparkSession, place: Place) -> None:
 
 
 def merged(spark: SparkSession, tx: sluice.Transaction, ids: Sequence[int]) -> None:
-    merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+    merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", UPSERT, "t", "s"))
 
 
 def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, place: Place) -> None:
@@ -281,7 +285,7 @@ def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
     first, second = table.begin(), table.begin()
     insert = [Clause("matched", "update_all", "t.p = 'p 0'"), Clause("not_matched", "insert_all")]
     for tx, ids in ((first, [1, 6000]), (second, [3, 7000])):
-        assert merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", insert, target_alias="t", source_alias="s").inserted == 1
+        assert merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", insert, "t", "s")).inserted == 1
     table.delete("id IN (1, 4)")
     second.commit()
     with pytest.raises(sluice.ConcurrentDeleteReadException, match="1 row"):
@@ -310,7 +314,7 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
 
     def merge(ids: Sequence[int | None], *clauses: Clause) -> RowCounts:
         with table.begin() as tx:
-            return merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", clauses, target_alias="t", source_alias="s")
+            return merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", clauses, "t", "s"))
 
     kept: Any = spark.sparkContext._jsc
     before = kept.getPersistentRDDs().size()
@@ -356,8 +360,8 @@ def test_other_engines_read_the_result(spark: SparkSession, place: Place, vector
     table = made(place, vectors, changes, by=() if vectors == "true" else ("p",))
     with table.begin() as tx:
         merged(spark, tx, [1, 2000])
-        update_rows(tx, spark, {"p": "'moved'"}, "id = 3")
-        delete_rows(tx, spark, "id = 4")
+        merge_rows(tx, spark, MergeRequest.update({"p": "'moved'"}, "id = 3"))
+        merge_rows(tx, spark, MergeRequest.delete("id = 4"))
     partitions = {key: row[0] for key, row in rows_of(table).items()}
     assert {row["id"]: row["p"] for row in pl.read_delta(place.location).to_dicts()} == partitions
     if vectors == "false":  # deltalake reads no deletion vectors
@@ -375,7 +379,11 @@ def test_a_merge_reads_nothing_between_its_keys(spark: SparkSession, place: Plac
     first, second = (table.begin(isolation="Serializable") for _ in range(2))
     for transaction, old in ((first, 0), (second, 1)):
         source = spark.range(old, 9, 2, 2).union(spark.range(1001 + old, 1020, 2, 2))
-        merge_rows(transaction, spark, source, "t.id = s.id", [Clause("not_matched", "insert_all")], target_alias="t", source_alias="s")
+        merge_rows(
+            transaction,
+            spark,
+            MergeRequest(source, "t.id = s.id", [Clause("not_matched", "insert_all")], "t", "s"),
+        )
     table.append(pa.table({"id": pa.array([700], pa.int64())}))
     first.commit()
     table.append(pa.table({"id": pa.array([1012], pa.int64())}))

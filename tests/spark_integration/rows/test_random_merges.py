@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sluice
 from sluice.spark_integration.rows import source as sources
-from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
@@ -190,7 +190,7 @@ def check(
         with pytest.MonkeyPatch.context() as patch:
             layout.set_limits(patch)
             frame = layout.frame(spark, source)
-            return merge_rows(tx, spark, frame, str(on.sql), clauses, target_alias="t", schema_evolution=evolves)
+            return merge_rows(tx, spark, MergeRequest(frame, str(on.sql), clauses, target_alias="t", schema_evolution=evolves))
 
     if expected is None:
         with pytest.raises(sluice.InvalidRequest, match="several rows of the source"):

@@ -9,9 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration.rows import source as sources
-from sluice.spark_integration.rows.change import delete_rows, update_rows
-from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.storage.errors import InvalidRequest, SchemaMismatch
 
 from ..conftest import Place
@@ -72,14 +71,14 @@ def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: st
     table = made(place, vectors, changes)
     before = ids_of(table)
     with table.begin() as tx:
-        update_rows(tx, spark, {"v": "v + 1", "p": "1 - p"}, "k % 5 = 0")
+        merge_rows(tx, spark, MergeRequest.update({"v": "v + 1", "p": "1 - p"}, "k % 5 = 0"))
     after = ids_of(table)
     kept(before, after, set(range(0, 40, 5)), version_of(tx))
     assert after.keys() == before.keys()
     with table.begin() as tx:
-        delete_rows(tx, spark, "k % 3 = 1")
-        update_rows(tx, spark, {"v": "7"}, "k < 10")
-        update_rows(tx, spark, {"v": "8"}, "k < 5")
+        merge_rows(tx, spark, MergeRequest.delete("k % 3 = 1"))
+        merge_rows(tx, spark, MergeRequest.update({"v": "7"}, "k < 10"))
+        merge_rows(tx, spark, MergeRequest.update({"v": "8"}, "k < 5"))
     last = ids_of(table)
     kept(after, last, set(range(10)), version_of(tx))
     assert last.keys() == {k for k in after if k % 3 != 1}
@@ -101,7 +100,7 @@ def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: s
         Clause("not_matched_by_source", "delete", "t.k % 7 = 0"),
     ]
     with table.begin() as tx:
-        merge_rows(tx, spark, source, "t.k = s.k", clauses, target_alias="t", source_alias="s")
+        merge_rows(tx, spark, MergeRequest(source, "t.k = s.k", clauses, "t", "s"))
     after = ids_of(table)
     updated = {k for k in range(30, 39) if k % 4 != 1} | {0, 1, 2}
     kept(before, after, updated, version_of(tx))
@@ -112,7 +111,7 @@ def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: s
 def test_spark_reads_ids_and_does_not_show_their_columns(spark: SparkSession, place: Place) -> None:
     table = made(place)
     with table.begin() as tx:
-        update_rows(tx, spark, {"v": "v + 1"}, "k % 5 = 0")
+        merge_rows(tx, spark, MergeRequest.update({"v": "v + 1"}, "k % 5 = 0"))
     frame = sluice.read(spark, table.location, coordinator=place.coordinator, columns=["k"], where="k < 25", row_ids=True)
     assert frame.columns == ["k", "_row_id", "_row_commit_version"]
     assert {row[0]: (row[1], row[2]) for row in frame.collect()} == {k: row for k, row in ids_of(table).items() if k < 25}
@@ -134,6 +133,6 @@ def test_a_merge_adds_no_column_of_that_name(spark: SparkSession, place: Place) 
     clauses = [Clause("matched", "update_all")]
     begun = table.begin()
     with pytest.raises(SchemaMismatch, match="reserved for the rows' ids"):
-        merge_rows(begun, spark, source, "t.k = s.k", clauses, target_alias="t", source_alias="s", schema_evolution=True)
+        merge_rows(begun, spark, MergeRequest(source, "t.k = s.k", clauses, "t", "s", schema_evolution=True))
     begun.abort()
     assert table.refresh().version == before

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 import sluice
-from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
@@ -47,7 +47,7 @@ def test_a_later_version_is_refused(place: Place) -> None:
         place.table().append(rows(3))
         for says, source in LATER:
             with pytest.raises(sluice.InvalidRequest, match=f"{says}.*works on version 1.*versionAsOf"):
-                merge_rows(tx, place.spark, source(place), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+                merge_rows(tx, place.spark, MergeRequest(source(place), "t.id = s.id", UPSERT, "t", "s"))
     assert sorted(row["id"] for row in place.rows()) == [1, 2, 3]
 
 
@@ -62,6 +62,6 @@ def test_the_same_and_earlier_versions_are_sources(place: Place) -> None:
         (place.load(COLUMNS, versionAsOf=1), 2),
     ):
         with table.refresh().begin() as tx:
-            counted = merge_rows(tx, place.spark, source.limit(10), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+            counted = merge_rows(tx, place.spark, MergeRequest(source.limit(10), "t.id = s.id", UPSERT, "t", "s"))
             assert counted == RowCounts(updated=changed)
             tx.abort()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,86 +15,51 @@ from ...storage.actions.filetable import picked
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import generated_of
-from ...tables.transaction import Transaction
 from ...tables.write.draft import Draft
 from ...tables.write.merging import RowCounts
-from ...tables.write.operation_records import Step
+from ...tables.write.operation_records import RowOperation, Step
 from ...tables.write.row_operations import Target, require_no_keys, target_of, with_those_made_of
 from ..jvm import named
 from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
 from .change_job import Located, Work
 from .conditions import attributes_in, column_of, conjuncts, names_of, predicate_of, resolved, used_by
-from .session import session_for_changes
+from .request import MergeRequest
 from .writer import DELETE, Done, Hidden
 
 
-def delete_rows(
-    part: Transaction,
-    spark: SparkSession,
-    condition: Column | str | None = None,
-    *,
-    alias: str | None = None,
-    frames: Sequence[DataFrame] = (),
-    subqueries: bool = False,
-) -> RowCounts:
-    """Delete the rows that satisfy `condition` (None: all), a Column or SQL over the table's columns, which `alias` may precede.
-
-    Columns may be those of one of `frames`, which are the table's, too.
-
-    Files of which statistics or partition values show that all rows do are not read. Raises AnalysisException for a condition
-    that Spark cannot resolve, InvalidRequest for one that is not deterministic or has a subquery. With `subqueries` it may have them;
-    what they read of other tables does not count as read, and a caller whose subqueries read this table says so (`depend_on`).
-    """
-    with session_for_changes(spark) as session, part.operation("DELETE") as operation:
-        draft = operation.draft
-        work = Work(session, operation, attributes_in(frames, [condition]))
-        which, predicate, exact = _which(work, condition, alias, "DELETE", subqueries=subqueries)
-        target = target_of(draft, predicate, predicate)
-        rest, rows = _drop_whole(draft, target, predicate, exact=exact)
-        if rest.num_rows:
-            rows += _delete_from(work, replace(target, files=rest), which)
-        parameters = {} if condition is None else {"predicate": _told(condition)}
-        step = Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads)
-        operation.done(step if rows else None, target.reads)
+def delete_rows(session: SparkSession, operation: RowOperation, request: MergeRequest) -> RowCounts:
+    """Delete the rows that satisfy the condition. Files of which statistics or partition values show that all rows do are not read."""
+    [clause] = request.clauses
+    draft, condition = operation.draft, clause.condition
+    work = Work(session, operation, attributes_in(request.frames, request.expressions))
+    which, predicate, exact = _which(work, condition, request.target_alias, "DELETE", subqueries=request.subqueries)
+    target = target_of(draft, predicate, predicate)
+    rest, rows = _drop_whole(draft, target, predicate, exact=exact)
+    if rest.num_rows:
+        rows += _delete_from(work, replace(target, files=rest), which)
+    parameters = {} if condition is None else {"predicate": _told(condition)}
+    operation.done(Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads) if rows else None, target.reads)
     return RowCounts(deleted=rows)
 
 
-def update_rows(
-    part: Transaction,
-    spark: SparkSession,
-    assignments: Mapping[str, Column | str],
-    condition: Column | str | None = None,
-    *,
-    alias: str | None = None,
-    frames: Sequence[DataFrame] = (),
-    subqueries: bool = False,
-) -> RowCounts:
-    """Give columns new values in the rows that satisfy `condition` (None: all).
-
-    `assignments` map columns (`a.b` is a field of a struct) to Columns or SQL over the row before the change. Columns may be
-    those of one of `frames`, which are the table's, too. Raises AnalysisException for what Spark cannot resolve, InvalidRequest for
-    unusable names and expressions, SchemaMismatch for types that cannot be stored, ConstraintViolated for new rows that break a
-    constraint of the table. `subqueries` are those of `delete_rows`; the values may have them, too.
-    """
-    if not assignments:
-        raise InvalidRequest("the update assigns no column; name columns and their values")
-    with session_for_changes(spark) as session, part.operation("UPDATE") as operation:
-        draft = operation.draft
-        work = Work(session, operation, attributes_in(frames, [condition, *assignments.values()]))
-        empty = work.empty(alias)
-        values = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
-        if len(values) < len(assignments):
-            raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
-        values = defaults_in(session, values, work.schema)
-        require_no_keys(draft, with_those_made_of(work.schema, [path[0] for path in values]))
-        assigned = assigned_in(empty, values, "the update", subqueries=subqueries)
-        new_values(session, assigned, work.schema, old_values(empty))
-        which, predicate, _ = _which(work, condition, alias, "UPDATE", subqueries=subqueries)
-        target = target_of(draft, predicate, predicate)
-        rows = _update_in(work, target, assigned, which) if target.files.num_rows else 0
-        parameters = {} if condition is None else {"predicate": _told(condition)}
-        step = Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, target.reads)
-        operation.done(step if rows else None, target.reads)
+def update_rows(session: SparkSession, operation: RowOperation, request: MergeRequest) -> RowCounts:
+    """Give columns new values in the rows that satisfy the condition."""
+    [clause] = request.clauses
+    draft, condition, assignments, alias = operation.draft, clause.condition, clause.assignments, request.target_alias
+    work = Work(session, operation, attributes_in(request.frames, request.expressions))
+    empty = work.empty(alias)
+    values = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
+    if len(values) < len(assignments):
+        raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
+    values = defaults_in(session, values, work.schema)
+    require_no_keys(draft, with_those_made_of(work.schema, [path[0] for path in values]))
+    assigned = assigned_in(empty, values, "the update", subqueries=request.subqueries)
+    new_values(session, assigned, work.schema, old_values(empty))
+    which, predicate, _ = _which(work, condition, alias, "UPDATE", subqueries=request.subqueries)
+    target = target_of(draft, predicate, predicate)
+    rows = _update_in(work, target, assigned, which) if target.files.num_rows else 0
+    parameters = {} if condition is None else {"predicate": _told(condition)}
+    operation.done(Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, target.reads) if rows else None, target.reads)
     return RowCounts(updated=rows)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType as SparkType
 
 from ...storage.data.row_ids import refuse_reserved
-from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import default_of, generated_of
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
 from ...tables.write.data_writing import WritePlan
-from ...tables.write.merging import NOT_MATCHED, NOT_MATCHED_BY_SOURCE, clause_name
+from ...tables.write.merging import NOT_MATCHED_BY_SOURCE
 from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
 from ...tables.write.upsert import newest_key
 from ..files.filling import default_value
@@ -23,41 +22,8 @@ from ..schemas import for_new_table, from_spark, to_spark
 from .assignments import Assigned, Path, assigned_in, defaults_in, key_of_names, new_values, parts_of, path_of
 from .change_job import Work
 from .conditions import tree_of
+from .request import Clause
 from .source import Keys
-
-
-def _none() -> dict[str, Column | str]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Clause:
-    """`WHEN matched [AND condition] THEN action`.
-
-    `matched` is "matched", "not_matched" or "not_matched_by_source"; `action` "update", "update_all", "delete", "insert" or
-    "insert_all". `assignments` map target columns (paths as Spark writes them: `a.b`, with backticks where needed) to
-    expressions, as Columns or SQL.
-    """
-
-    matched: str
-    action: str
-    condition: Column | str | None = None
-    assignments: Mapping[str, Column | str] = field(default_factory=_none)
-
-    @property
-    def name(self) -> str:
-        """As in SQL, for messages."""
-        return clause_name(self)
-
-    @property
-    def writes(self) -> bool:
-        """Whether it makes new rows."""
-        return self.action != "delete"
-
-    @property
-    def inserts(self) -> bool:
-        """Whether it is for rows of the source that match nothing."""
-        return self.matched == NOT_MATCHED
 
 
 def assigned_by(

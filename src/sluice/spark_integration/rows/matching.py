@@ -21,8 +21,8 @@ from ..jvm import called, column_named, named
 from ..schemas import to_spark
 from .assignments import Assigned, new_values
 from .change_job import Located, Work, by_path
-from .clauses import Clause
 from .conditions import as_column
+from .request import Clause
 from .source import Held, Kept, Keys, beyond, held_by, near_keys
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 

@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from ...coordinator.facade.values import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...tables.transaction import Transaction
 from ...tables.write.merging import (
@@ -18,70 +17,60 @@ from ...tables.write.merging import (
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
     RowCounts,
-    check_clauses,
     merge_metrics,
     merge_parameters,
 )
-from ...tables.write.operation_records import Step
+from ...tables.write.operation_records import RowOperation, Step
 from ...tables.write.row_operations import Target, target_of
 from ..active_session import evolves_schemas
 from ..jvm import in_session
 from .assignments import Assigned, old_values
+from .change import delete_rows, update_rows
 from .change_job import Work
-from .clauses import Clause, assigned_by, evolved
+from .clauses import assigned_by, evolved
 from .conditions import attributes_in, column_of, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .matching import Analysed, carry_out
 from .plan_reads import depend_on_reads
+from .request import Clause, MergeRequest
 from .session import session_for_changes
 from .source import KeyValues, keep, key_values
 
 
-def merge_rows(
-    part: Transaction,
-    spark: SparkSession,
-    source: DataFrame,
-    on: Column | str,
-    clauses: Sequence[Clause],
-    *,
-    target_alias: str | None = None,
-    source_alias: str | None = None,
-    schema_evolution: bool = False,
-    frames: Sequence[DataFrame] = (),
-    subqueries: bool = False,
-) -> RowCounts:
-    """Change the rows of the table by those of `source`: for each pair that satisfies `on`, each row of the source without one
-    ("not_matched") and each row of the table without one ("not_matched_by_source") the first clause that applies.
+def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) -> RowCounts:
+    """Change the table's rows as requested, as an operation of the transaction.
 
-    `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; those of clauses for rows without a
-    match over the side that these are from. Columns of the source, or of one of `frames`, which are the table's, if the source is not such
-    a frame itself, mean what they say without an alias. With `schema_evolution`, or if Delta Lake's setting of the session says so, columns
-    and fields of the source that clauses write and the table lacks are added to the table once all names are resolved, and fields of
-    structs that the source lacks stay as they are. The source is evaluated once. With `subqueries` conditions and values may have them, as
-    for `delete_rows`.
-
-    Raises AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, for a source that reads a later
-    version of the table than the transaction, and if two rows of the source change one row of the table; SchemaMismatch and
-    ConstraintViolated for new rows that do not fit the table.
+    Raises AnalysisException for what Spark cannot resolve; InvalidRequest for clauses, names and expressions that cannot be, for a source
+    that reads a later version of the table than the transaction, and if two rows of the source change one row of the table;
+    SchemaMismatch and ConstraintViolated for new rows that do not fit the table.
     """
-    check_clauses(clauses)
-    if not isinstance(source, DataFrame):
-        raise InvalidRequest(f"the source is of type {type(source).__name__}; give a Spark DataFrame")
-    depend_on_reads(part, source)
-    evolving = schema_evolution or evolves_schemas(spark)
-    replaces = any(not clause.inserts for clause in clauses)
-    with session_for_changes(spark) as session, part.operation("MERGE", replaces=replaces) as operation:
-        given = in_session(session, source)
-        given = given if source_alias is None else given.alias(source_alias)
-        plan, evolves = evolved(session, operation.plan, given, clauses, target_alias) if evolving else (operation.plan, False)
-        values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]
-        work = Work(session, replace(operation, plan=plan), attributes_in(frames, [on, *values], given))
-        resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, evolving, subqueries))
-        if evolves:
-            operation.draft.adopt(plan.metadata)
-        counts, reads, rows = _merge(work, given, resolved_merge)
-        told = [(each, None if each.condition is None else str(each.condition)) for each in clauses]
-        step = Step("MERGE", Kind.CHANGE, merge_parameters(str(on), told), merge_metrics(counts, rows), reads)
-        operation.done(step if counts.affected or evolves else None, reads)
+    request.check()
+    if request.source is not None:
+        depend_on_reads(part, request.source)
+    with session_for_changes(spark) as session, part.operation(request.operation, replaces=request.replaces) as operation:
+        match request.operation:
+            case "DELETE":
+                return delete_rows(session, operation, request)
+            case "UPDATE":
+                return update_rows(session, operation, request)
+        return _merged(session, operation, request)
+
+
+def _merged(session: SparkSession, operation: RowOperation, request: MergeRequest) -> RowCounts:
+    assert request.source is not None
+    assert request.on is not None
+    on, clauses, target_alias = request.on, request.clauses, request.target_alias
+    evolving = request.schema_evolution or evolves_schemas(session)
+    given = in_session(session, request.source)
+    given = given if request.source_alias is None else given.alias(request.source_alias)
+    plan, evolves = evolved(session, operation.plan, given, clauses, target_alias) if evolving else (operation.plan, False)
+    work = Work(session, replace(operation, plan=plan), attributes_in(request.frames, request.expressions, given))
+    resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, evolving, request.subqueries))
+    if evolves:
+        operation.draft.adopt(plan.metadata)
+    counts, reads, rows = _merge(work, given, resolved_merge)
+    told = [(each, None if each.condition is None else str(each.condition)) for each in clauses]
+    step = Step("MERGE", Kind.CHANGE, merge_parameters(str(on), told), merge_metrics(counts, rows), reads)
+    operation.done(step if counts.affected or evolves else None, reads)
     return counts
 
 
