@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType
 from sluice.coordinator.publication import failure_points
 from sluice.spark_integration.files import spark_writer, task_writer, writing
 from sluice.spark_integration.files.task_writer import FilesSource, FilesWriter
-from sluice.spark_integration.rows import change_job, merge, writer
-from sluice.spark_integration.rows.writer import Change, Done
+from sluice.spark_integration.rows import located, merge, writer
+from sluice.spark_integration.rows.writer import RowTask, TaskResult
 from sluice.storage.actions import AddFile
 from sluice.tables.write.data_writing import WritePlan
 
@@ -101,7 +101,7 @@ def _executor() -> int:
     raise AssertionError("this task runs in no executor of its own")
 
 
-class FaultyChange(Change):
+class FaultyTask(RowTask):
     """What a task does, with steps to pass."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -142,9 +142,9 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
 
         return owner, name, wrapped
 
-    def gathered(frame: DataFrame, change: Change) -> Done:
-        done = writer.changed_by_tasks(frame, change)
-        step(location, "inserted" if change.label.endswith("i") else "results-taken")
+    def gathered(frame: DataFrame, task: RowTask) -> TaskResult:
+        done = writer.changed_by_tasks(frame, task)
+        step(location, "inserted" if task.label.endswith("i") else "results-taken")
         return done
 
     def copied(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddFile, ...] | str:
@@ -154,15 +154,15 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         return spark_writer.written_by_spark(rows, plan, label)
 
     return [
-        (change_job, "Change", FaultyChange),
+        (merge, "RowTask", FaultyTask),
         (task_writer, "FilesSource", FaultySource),
-        (change_job, "changed_by_tasks", gathered),
-        after(change_job, "changed_here", "inserted"),
+        (merge, "changed_by_tasks", gathered),
+        after(merge, "changed_here", "inserted"),
         (writing, "written_by_spark", copied),
         after(spark_writer, "_write", "copies-staged"),
-        after(merge, "keep", "source-kept"),
-        after(merge, "key_values", "keys-gathered"),
-        after(change_job.Work, "apply", "applied"),
+        after(merge, "cached", "source-kept"),
+        after(located, "key_values", "keys-gathered"),
+        after(merge, "_apply", "applied"),
         *points(lambda name: step(location, name)),
     ]
 

@@ -17,11 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
+from sluice.spark_integration.rows import merge as merging
 from sluice.spark_integration.rows import source as sources
-from sluice.spark_integration.rows.matching import _Merge
+from sluice.spark_integration.rows.analysis import AnalysedMerge
 from sluice.spark_integration.rows.merge import merge_rows
 from sluice.spark_integration.rows.request import Clause, MergeRequest
-from sluice.spark_integration.rows.writer import Done
+from sluice.spark_integration.rows.source import CachedSource
+from sluice.spark_integration.rows.writer import HelperColumns, TaskResult
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
@@ -300,13 +302,13 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
 ) -> None:
     monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
     inserted_later: list[str] = []
-    inserted = _Merge._inserted
+    inserted = merging._inserted
 
-    def noted(self: _Merge, rows: DataFrame, step: str) -> Done:
+    def noted(merge: AnalysedMerge, source: CachedSource, rows: DataFrame, helpers: HelperColumns, step: str = "") -> TaskResult:
         inserted_later.append(step)
-        return inserted(self, rows, step)
+        return inserted(merge, source, rows, helpers, step)
 
-    monkeypatch.setattr(_Merge, "_inserted", noted)
+    monkeypatch.setattr(merging, "_inserted", noted)
     properties = dict.fromkeys(["delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.enableRowTracking"], "true")
     table = place.create(SCHEMA, partition_by=["p"], properties=properties)
     table.append(pa.Table.from_pylist([{"id": i, "p": f"p {i % 3}", "s": {"a": i, "b": str(i)}} for i in range(0, 100, 2)], SCHEMA))

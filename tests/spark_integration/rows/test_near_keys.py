@@ -8,16 +8,16 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from sluice.spark_integration.rows.source import Held, Kept, near_keys
+from sluice.spark_integration.rows.source import CachedSource, FileStatistics, key_range_filter
 from sluice.storage.schema.datatypes import PrimitiveType, StructField, StructType
 
 MANY = 40_000_000
 SCHEMA = StructType(tuple(StructField(name, PrimitiveType(kind)) for name, kind in (("id", "long"), ("day", "date"), ("name", "string"))))
 
 
-def kept(name: str, low: Any, high: Any) -> Kept:
+def cached(name: str, low: Any, high: Any) -> CachedSource:
     nothing = cast("Any", None)
-    return Kept(nothing, nothing, 2, [(name, pa.array([low]), pa.array([high]))])
+    return CachedSource(nothing, nothing, 2, [(name, pa.array([low]), pa.array([high]))])
 
 
 @pytest.mark.parametrize(
@@ -36,25 +36,25 @@ def kept(name: str, low: Any, high: Any) -> Kept:
     ],
 )
 def test_bounds_that_exclude_many_rows_are_a_condition(rows: int | None, low: int, high: int, condition: str | None) -> None:
-    assert near_keys(kept("id", low, high), Held(rows, {"id": (0, 1000)}), SCHEMA) == condition
+    assert key_range_filter(cached("id", low, high), FileStatistics(rows, {"id": (0, 1000)}), SCHEMA) == condition
 
 
 def test_bounds_are_a_condition_where_statistics_lack() -> None:
-    assert near_keys(kept("id", 0, 1000), Held(MANY, {}), SCHEMA) == "id >= 0 AND id <= 1000"
+    assert key_range_filter(cached("id", 0, 1000), FileStatistics(MANY, {}), SCHEMA) == "id >= 0 AND id <= 1000"
 
 
 def test_dates_are_counted_as_numbers_are() -> None:
-    held = Held(MANY, {"day": (date(2020, 1, 1), date(2024, 1, 1))})
-    assert near_keys(kept("day", date(2023, 1, 1), date(2024, 1, 1)), held, SCHEMA) == "day >= DATE '2023-01-01'"
-    assert near_keys(kept("day", date(2020, 3, 1), date(2024, 1, 1)), held, SCHEMA) is None
+    held = FileStatistics(MANY, {"day": (date(2020, 1, 1), date(2024, 1, 1))})
+    assert key_range_filter(cached("day", date(2023, 1, 1), date(2024, 1, 1)), held, SCHEMA) == "day >= DATE '2023-01-01'"
+    assert key_range_filter(cached("day", date(2020, 3, 1), date(2024, 1, 1)), held, SCHEMA) is None
 
 
 def test_texts_are_not_counted_but_compared() -> None:
-    held = Held(MANY, {"name": ("b", "y")})
-    assert near_keys(kept("name", "a", "z"), held, SCHEMA) is None
-    assert near_keys(kept("name", "c", "z"), held, SCHEMA) == "name >= 'c'"
+    held = FileStatistics(MANY, {"name": ("b", "y")})
+    assert key_range_filter(cached("name", "a", "z"), held, SCHEMA) is None
+    assert key_range_filter(cached("name", "c", "z"), held, SCHEMA) == "name >= 'c'"
 
 
 def test_files_of_one_value_are_read_whole_or_not_at_all() -> None:
-    assert near_keys(kept("id", 7, 7), Held(MANY, {"id": (7, 7)}), SCHEMA) is None
-    assert near_keys(kept("id", 8, 9), Held(MANY, {"id": (7, 7)}), SCHEMA) == "id >= 8"
+    assert key_range_filter(cached("id", 7, 7), FileStatistics(MANY, {"id": (7, 7)}), SCHEMA) is None
+    assert key_range_filter(cached("id", 8, 9), FileStatistics(MANY, {"id": (7, 7)}), SCHEMA) == "id >= 8"

@@ -24,11 +24,11 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.computed import generated_of, is_word_default
 from ...storage.schema.datatypes import as_nullable
 from ...storage.schema.schema import StructField, StructType
+from ..active_session import session_for_changes
 from ..files.filling import default_value
 from ..jvm import class_in_jvm, in_session, items, quoted
 from ..schemas import from_spark, to_spark
 from .conditions import as_column, resolved_values
-from .session import session_for_changes
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 

@@ -118,9 +118,7 @@ def predicate_of(trees: Sequence[Any], names: Names, schema: StructType) -> tupl
     nothing. And whether it is all of them.
     """
     parts = [predicate_in(tree, attribute_numbered(names), schema) for tree in trees]
-    both: Predicate | None = None
-    for each, _ in parts:
-        both = each if both is None else both if each is None else both.and_(each)
+    both = Predicate.all_of(part for part, _ in parts)
     return both, both is not None and all(exact for _, exact in parts)
 
 

@@ -1,39 +1,55 @@
-"""MERGE by Spark in one pass over the table, as an operation of an open transaction."""
+"""MERGE, UPDATE and DELETE by Spark in one pass over the table, as an operation of an open transaction.
+
+A request (`request`) is resolved by Spark's analyser (`analysis`), the rows that it may change are located (`located`) and joined with the
+source (`source`), tasks do what each row says (`instructions`, `writer`), and what they report becomes part of the transaction (here).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from ...coordinator.facade.values import Reads
 from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions.filetable import add_rows
+from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from ...storage.pruning.predicate import Predicate
+from ...storage.errors import InvariantBroken
+from ...storage.schema.partitions import uri_to_path
 from ...tables.transaction import Transaction
-from ...tables.write.merging import (
-    MATCHED,
-    NOT_MATCHED,
-    NOT_MATCHED_BY_SOURCE,
-    RowCounts,
-    merge_metrics,
-    merge_parameters,
-)
-from ...tables.write.operation_records import RowOperation, Step
-from ...tables.write.row_operations import Target, target_of
-from ..active_session import evolves_schemas
-from ..jvm import in_session
-from .assignments import Assigned, old_values
-from .change import delete_rows, update_rows
-from .change_job import Work
-from .clauses import assigned_by, evolved
-from .conditions import attributes_in, column_of, conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
-from .matching import Analysed, carry_out
+from ...tables.write.merging import RowCounts, ambiguous, may_repeat, merge_metrics, merge_parameters
+from ...tables.write.operation_records import Step
+from ...tables.write.row_operations import RowChanges, apply_changes
+from ..active_session import planned_once, session_for_changes
+from ..files.optimised import SETTING, gathering, is_wanted
+from ..files.writing import written_by_executors
+from ..scan.python_scan import rows_of
+from .analysis import AnalysedMerge, analyse
+from .instructions import helper_columns, insertions, instructions, joined, repeated_rows
+from .located import Located, layout_of, locate, target_in, without_whole_files
 from .plan_reads import depend_on_reads
-from .request import Clause, MergeRequest
-from .session import session_for_changes
-from .source import KeyValues, keep, key_values
+from .request import MergeRequest
+from .source import CachedSource, cached
+from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, HelperColumns, RowTask, TaskResult, changed_by_tasks, changed_here
+
+_SHOWN: Final = 3
+"""The most rows with several matches that a refusal shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A change of rows that is part of the transaction."""
+
+    counts: RowCounts
+    """The rows that it changed."""
+    step: Step | None
+    """What the history says; None if nothing changed."""
+    reads: Reads
+    """What was read of the table."""
 
 
 def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) -> RowCounts:
@@ -47,107 +63,162 @@ def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) ->
     if request.source is not None:
         depend_on_reads(part, request.source)
     with session_for_changes(spark) as session, part.operation(request.operation, replaces=request.replaces) as operation:
-        match request.operation:
-            case "DELETE":
-                return delete_rows(session, operation, request)
-            case "UPDATE":
-                return update_rows(session, operation, request)
-        return _merged(session, operation, request)
+        merge = analyse(session, operation, request)
+        if merge.evolves:
+            merge.draft.adopt(merge.plan.metadata)
+        if merge.source is None:
+            applied = _merged(merge, None)
+        else:
+            [number] = merge.names(["number"], merge.source)
+            source = cached(merge.source, number, merge.keys)
+            try:
+                applied = _merged(merge, source)
+            finally:
+                source.forget()
+        operation.done(applied.step, applied.reads)
+    return applied.counts
 
 
-def _merged(session: SparkSession, operation: RowOperation, request: MergeRequest) -> RowCounts:
-    assert request.source is not None
-    assert request.on is not None
-    on, clauses, target_alias = request.on, request.clauses, request.target_alias
-    evolving = request.schema_evolution or evolves_schemas(session)
-    given = in_session(session, request.source)
-    given = given if request.source_alias is None else given.alias(request.source_alias)
-    plan, evolves = evolved(session, operation.plan, given, clauses, target_alias) if evolving else (operation.plan, False)
-    work = Work(session, replace(operation, plan=plan), attributes_in(request.frames, request.expressions, given))
-    resolved_merge = _analysed(work, given, _Asked(on, clauses, target_alias, evolving, request.subqueries))
-    if evolves:
-        operation.draft.adopt(plan.metadata)
-    counts, reads, rows = _merge(work, given, resolved_merge)
-    told = [(each, None if each.condition is None else str(each.condition)) for each in clauses]
-    step = Step("MERGE", Kind.CHANGE, merge_parameters(str(on), told), merge_metrics(counts, rows), reads)
-    operation.done(step if counts.affected or evolves else None, reads)
-    return counts
+def _merged(merge: AnalysedMerge, source: CachedSource | None) -> Applied:
+    target, removed_rows = target_in(merge, source), 0
+    if merge.request.operation == "DELETE":
+        target, removed_rows = without_whole_files(merge, target)
+    helpers = helper_columns(merge, source)
+    rows = locate(merge, target, helpers) if target.files.num_rows else None
+    if rows is not None:
+        result = _done(merge, source, rows, helpers)
+    elif source is not None and merge.inserts:  # every row of the source matches nothing
+        result = _inserted(merge, source, source.frame, helpers)
+    else:
+        result = TaskResult.together([])
+    paths = {} if rows is None else rows.paths
+    if result.changed or result.new_rows:
+        _apply(merge, result, paths)
+    new, deleted = result.new_rows, sum(map(len, _positions(result, DELETE, paths).values()))
+    counts = RowCounts(new.get(REPLACE, 0) + new.get(RENEW, 0), deleted + removed_rows, new.get(ADD, 0))
+    reads = replace(target.reads, rows=_rows_kept(merge, result, paths))
+    return Applied(counts, _step(merge, counts, 0 if source is None else source.rows or 0, reads), reads)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    on: Column | str
-    clauses: Sequence[Clause]
-    target_alias: str | None
-    evolves: bool
-    subqueries: bool
+def _step(merge: AnalysedMerge, counts: RowCounts, source_rows: int, reads: Reads) -> Step | None:
+    """What the history says; None if nothing changed."""
+    request = merge.request
+    if not counts.affected and not merge.evolves:
+        return None
+    if request.operation == "MERGE":
+        conditions = [(each, None if each.condition is None else str(each.condition)) for each in request.clauses]
+        parameters, metrics = merge_parameters(str(request.on), conditions), merge_metrics(counts, source_rows)
+    else:
+        [clause] = request.clauses
+        parameters = {} if clause.condition is None else {"predicate": _text(clause.condition)}
+        metrics = {"numDeletedRows": counts.deleted} if request.operation == "DELETE" else {"numUpdatedRows": counts.updated}
+    return Step(request.operation, Kind.CHANGE, parameters, metrics, reads)
 
 
-def _analysed(work: Work, given: DataFrame, asked: _Asked) -> Analysed:
-    """Have Spark resolve everything, each expression against the rows that it is for, before rows are read.
+def _text(condition: Column | str) -> str:
+    return condition if isinstance(condition, str) else str(condition).removeprefix("Column<'").removesuffix("'>")
 
-    Raises AnalysisException and InvalidRequest.
+
+# -- what tasks do -------------------------------------------------------------------------------------------------------
+
+
+def _done(merge: AnalysedMerge, source: CachedSource | None, located: Located, helpers: HelperColumns) -> TaskResult:
+    """Have tasks change the rows of the table, and insert those of the source that match nothing.
+
+    Raises InvalidRequest, showing some of them, if rows were changed more than once: which of several rows of the source should win is not
+    defined. A row that the only clause for matches, without a condition, deletes may be deleted several times.
     """
-    target = work.empty(asked.target_alias)
-    pairs = target.crossJoin(given)
-    sides = {MATCHED: pairs, NOT_MATCHED: given, NOT_MATCHED_BY_SOURCE: target}
-    mine, theirs = names_of(target), names_of(given)
-    old = old_values(target)
-    on = resolved(pairs, asked.on, "the merge", subqueries=asked.subqueries)
-    parts = list(conjuncts(on))
-    keys = equal_keys(parts, mine, theirs, work.session)
-    matching, _ = predicate_of(parts, mine, work.schema)
-    clauses: list[Clause] = []
-    assigned: list[Assigned] = []
-    unmatched: list[Predicate | None] = []
-    used = used_by(work.session, [column_of(work.session, on)], mine)
-    for clause in asked.clauses:
-        frame, alias, may_ask = sides[clause.matched], asked.target_alias, asked.subqueries
-        tree = None if clause.condition is None else resolved(frame, clause.condition, clause.name, subqueries=may_ask)
-        if clause.matched == NOT_MATCHED_BY_SOURCE:
-            unmatched.append(None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0])
-        condition = None if tree is None else column_of(work.session, tree)
-        new = assigned_by(clause, frame, given, old, work, alias, keys=keys, evolves=asked.evolves, subqueries=may_ask)
-        clauses.append(replace(clause, condition=condition))
-        assigned.append(new)
-        if not clause.inserts:  # they use the source alone
-            used |= used_by(work.session, [*new.values.values(), *([] if condition is None else [condition])], mine)
-            used |= new.kept_in(work.schema) if clause.writes else frozenset()
-    return Analysed(column_of(work.session, on), clauses, assigned, keys, matching, _any_of(unmatched), used)
+    pairs = joined(merge, source, located, helpers)
+    frame = instructions(merge, source, pairs, helpers)
+    if source is None:
+        return _by_tasks(merge, frame, helpers)
+    if pairs.outside is not None:  # the insertion of these rows need not wait until the target has been read; they show their numbers, too
+        new = insertions(merge, source, source.frame.where(pairs.outside), helpers)
+        frame = frame.unionByName(new, allowMissingColumns=True)
+    result = _by_tasks(merge, frame, helpers, shuffles=not source.small)
+    changed_rows = _changed_rows(result)
+    if changed_rows != result.changed and not may_repeat(merge.request.clauses):
+        for each in result.written:
+            merge.draft.store.delete(uri_to_path(each.path))
+        examples = repeated_rows(merge, source, pairs).limit(_SHOWN).collect()
+        raise ambiguous(result.changed, changed_rows, [(row["values"].asDict(), row["times"]) for row in examples])
+    if helpers.source is None or len(result.matched) == source.rows:
+        return result
+    return TaskResult.together([result, _inserted(merge, source, source.without(result.matched), helpers, "i")])
 
 
-def _any_of(predicates: Sequence[Predicate | None]) -> Predicate | None:
-    """A predicate that holds wherever one of these does; None is one that always holds."""
-    either: Predicate | None = None
-    for each in predicates:
-        if each is None:
-            return None
-        either = each if either is None else either.or_(each)
-    return either
+def _changed_rows(result: TaskResult) -> int:
+    """The number of rows of the table that were changed, each counted once."""
+    rows: dict[str, Rows] = {}
+    for (action, file), positions in result.positions.items():
+        if action != NOTHING:
+            rows[file] = rows[file] | positions if file in rows else positions
+    return sum(map(len, rows.values()))
 
 
-def _merge(work: Work, given: DataFrame, merge: Analysed) -> tuple[RowCounts, Reads, int]:
-    """The counts, what was read, and the number of rows of the source (0 if it was not counted)."""
-    kept = keep(given, work.name("number", given), merge.keys)
-    try:
-        target = _target(work, merge, key_values(kept, work.schema))
-        counts, reads = carry_out(work, kept, target, merge)
-    finally:
-        kept.forget()
-    return counts, reads, kept.rows or 0
+def _inserted(merge: AnalysedMerge, source: CachedSource, unmatched: DataFrame, helpers: HelperColumns, step: str = "") -> TaskResult:
+    """Insert rows of the source: those of a local one in this process, others by tasks."""
+    helpers = HelperColumns(helpers.action, clause=helpers.clause)
+    frame = insertions(merge, source, unmatched, helpers)
+    if source.local:
+        return changed_here(frame, _task(merge, frame, helpers, step))
+    return _by_tasks(merge, frame, helpers, step, shuffles=not source.small)
 
 
-def _target(work: Work, merge: Analysed, values: KeyValues) -> Target:
-    """The files that may have rows to change or to match, and what is read of the table."""
-    unmatched = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in merge.clauses)
-    if values.nothing and not unmatched:
-        empty = target_of(work.draft, None, None)
-        return Target(empty.files.slice(0, 0), {}, Reads())
-    skipping, read = (_both(merge.matching, each) for each in (values.skipping, values.remembered))
-    if unmatched:
-        skipping, read = (None if each is None or merge.unmatched is None else each.or_(merge.unmatched) for each in (skipping, read))
-    return target_of(work.draft, skipping, read)
+def _by_tasks(merge: AnalysedMerge, frame: DataFrame, helpers: HelperColumns, step: str = "", *, shuffles: bool = False) -> TaskResult:
+    """Have tasks follow instructions; `step` distinguishes the jobs of one operation.
+
+    If writes are optimised, the new rows of a partition of the table meet in one task.
+    """
+    session, task = merge.session, _task(merge, frame, helpers, step)
+    has_values = {*merge.schema.names} <= {*frame.columns}
+    if has_values and is_wanted(None, session.conf.get(SETTING, "") or "", merge.plan.metadata.configuration):
+        with gathering(frame, merge.plan) as shuffled:
+            return changed_by_tasks(shuffled, task)
+    with nullcontext() if shuffles else planned_once(session):
+        return changed_by_tasks(frame, task)
 
 
-def _both(one: Predicate | None, other: Predicate | None) -> Predicate | None:
-    return other if one is None else one if other is None else one.and_(other)
+def _task(merge: AnalysedMerge, frame: DataFrame, helpers: HelperColumns, step: str) -> RowTask:
+    ids = merge.draft.row_ids if merge.draft.row_ids is not None and merge.draft.row_ids.row_id in frame.columns else None
+    return RowTask(merge.plan, merge.label + step, helpers, apart=merge.draft.captures_changes, records=merge.records, ids=ids)
+
+
+# -- what becomes of it --------------------------------------------------------------------------------------------------
+
+
+def _apply(merge: AnalysedMerge, result: TaskResult, paths: Mapping[str, str]) -> None:
+    """Make what tasks did part of the draft; without deletion vectors, tasks also copy the rows that remain."""
+    changes = RowChanges(
+        deleted=_positions(result, DELETE, paths),
+        replaced=_positions(result, REPLACE, paths),
+        successors=result.successors,
+        added=result.added,
+        recorded=result.recorded if merge.records else None,
+    )
+    apply_changes(merge.draft, changes)
+    remaining = merge.draft.uncopied
+    if remaining:
+        files = add_rows(remaining)
+        written = written_by_executors(rows_of(merge.session, layout_of(merge), files, merge.draft.deleted_in(files)), merge.draft.row_ids)
+        assert written is not None
+        _, write = written
+        merge.draft.copy_of(remaining, write(merge.plan, f"{merge.label}c"))
+
+
+def _rows_kept(merge: AnalysedMerge, result: TaskResult, paths: Mapping[str, str]) -> dict[str, Rows]:
+    """Rows that kept a row of the source from being inserted and stay as they are: if others delete one, the merge is another.
+
+    Without deletion vectors the files are remembered instead.
+    """
+    if not merge.inserts or not merge.draft.uses_vectors:
+        return {}
+    return {path: rows for path, rows in _positions(result, NOTHING, paths).items() if not merge.draft.is_own(path)}
+
+
+def _positions(result: TaskResult, action: int, paths: Mapping[str, str]) -> dict[str, Rows]:
+    """The positions at which tasks did something, by the path of the file."""
+    by_name = {file: rows for (done, file), rows in result.positions.items() if done == action}
+    if unknown := by_name.keys() - paths.keys():
+        raise InvariantBroken(f"Spark returned rows of {', '.join(unknown)}, files that it was not given")
+    return {paths[file]: rows for file, rows in by_name.items()}

@@ -30,11 +30,6 @@ class Clause:
     """Columns of the target (paths as Spark writes them: `a.b`, with backticks where needed), and their values as Columns or SQL."""
 
     @property
-    def name(self) -> str:
-        """As in SQL, for messages."""
-        return clause_name(self)
-
-    @property
     def writes(self) -> bool:
         """Whether it makes new rows."""
         return self.action != "delete"
@@ -101,6 +96,10 @@ class MergeRequest:
     @staticmethod
     def _of_rows(operation: str, clause: Clause, alias: str | None, frames: Sequence[DataFrame], subqueries: bool) -> MergeRequest:
         return MergeRequest(None, None, (clause,), alias, frames=frames, subqueries=subqueries, operation=operation)
+
+    def name_of(self, clause: Clause) -> str:
+        """A clause as in SQL, for messages."""
+        return clause_name(clause) if self.operation == "MERGE" else self.operation
 
     @property
     def replaces(self) -> bool:

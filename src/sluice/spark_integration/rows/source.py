@@ -1,6 +1,6 @@
-"""The source of a MERGE: kept, so that it is evaluated once, and the values of its join columns.
+"""The source of a MERGE: cached, so that it is evaluated once, and the values of its join columns.
 
-A source that is kept has numbered rows: the tasks that read the target report which of them matched, and the others are inserted
+A cached source has numbered rows: the tasks that read the target report which of them matched, and the others are inserted
 by a job that reads the source alone. So the target's rows are never shuffled if the source is small.
 """
 
@@ -26,15 +26,15 @@ from ...storage.pruning.files import RECORDS, Files
 from ...storage.pruning.key_ranges import ranges_of
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType, to_arrow
+from ..active_session import planned_once
 from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan, optimised
 from ..scan.versions import is_of_files
-from .session import planned_once
 
 _log = logging.getLogger(__name__)
 
-# A source that is certainly larger, and can be evaluated again, is not kept.
+# A source that is certainly larger, and can be evaluated again, is not cached.
 _KEPT_BYTES_MAX: Final = 1024 * 1024 * 1024
-# Kept rows of this size at most are sent to every task.
+# Cached rows of this size at most are sent to every task.
 _SENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _SENT_ROWS_MAX: Final = 2_000_000
 # Smaller sources become part of the plans that use them.
@@ -47,7 +47,7 @@ _TASK_SHIFT: Final = 33
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
 _VALUES_MAX: Final = 4096
 _REMEMBERED_MAX: Final = 64
-# Spark reads so many keys in about the time in which it compiles a condition that leaves them out.
+# Below this number, reading the keys is cheaper than compiling a filter that skips them.
 _EXCLUDED_MIN: Final = 10_000_000
 # Literals of these types mean the same in every session, and Parquet has statistics of them.
 _PLAIN: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
@@ -56,7 +56,7 @@ _SEQUENCE: Final = "scala.collection.immutable.ArraySeq"
 
 Keys: TypeAlias = "Sequence[tuple[str, Column]]"
 """Columns of the target, and the expressions over the source that have to equal them."""
-Found: TypeAlias = "Sequence[tuple[str, pa.Array, pa.Array]]"
+KeyBounds: TypeAlias = "Sequence[tuple[str, pa.Array, pa.Array]]"
 """Columns of the target, and the lowest and highest values of parts of the source, one of which holds what they have to equal.
 
 Of a source whose values are listed each is a part, and both arrays are the same.
@@ -64,13 +64,13 @@ Of a source whose values are listed each is a part, and both arrays are the same
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What files hold: the number of rows, None if a file does not tell it, and the lowest and the highest value that a column may have,
-    if all of them tell it.
-    """
+class FileStatistics:
+    """What the statistics of files say of some columns."""
 
     rows: int | None
+    """The number of rows; None if a file does not tell it."""
     extents: Mapping[str, tuple[Any, Any]]
+    """The lowest and the highest value that a column may have, if all files tell it."""
 
     def outside(self, name: str, low: Any, high: Any) -> tuple[float, float]:
         """About how many rows are less than `low`, and how many are greater than `high`, as if values were spread evenly."""
@@ -86,21 +86,25 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A source whose rows have a number; `rows` is None if it is not kept, `found` are the values of its keys (if they are `listed`),
-    or their bounds.
-
-    `local`: its rows are part of the plan, and in this process. `small`: it can be sent to every task, and so many `tasks` read it.
-    """
+class CachedSource:
+    """A MERGE source whose rows have a number."""
 
     frame: DataFrame
+    """The rows, with their number in the last column."""
     number: Column
+    """The number of a row."""
     rows: int | None = None
-    found: Found = ()
+    """How many rows there are; None if they are not cached."""
+    bounds: KeyBounds = ()
+    """The values of its keys, or their bounds."""
     listed: bool = False
+    """Whether all values are in `bounds`."""
     small: bool = False
+    """Whether it can be sent to every task."""
     tasks: int = 1
+    """The number of tasks that read it."""
     local: bool = False
+    """Whether its rows are part of the plan, and in this process."""
 
     def without(self, numbers: Rows) -> DataFrame:
         """The rows with other numbers."""
@@ -124,18 +128,18 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """What join columns of a source hold, as conditions on the target: for skipping files, and for the footprint (shorter).
-
-    `nothing`: no row of the target can match.
-    """
+    """What join columns of a source hold, as conditions on the target."""
 
     skipping: Predicate | None = None
+    """For skipping files."""
     remembered: Predicate | None = None
+    """For the footprint: shorter."""
     nothing: bool = False
+    """Whether no row of the target can match."""
 
 
-def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
-    """Evaluate the source once and keep its rows, with their number in the column `name`, unless it is large and repeatable.
+def cached(source: DataFrame, name: str, keys: Keys) -> CachedSource:
+    """The source evaluated once, its rows cached with their number in the column `name`, unless it is large and repeatable.
 
     The rows of a small source become part of the plans that use it; others stay where Spark's tasks made them.
     """
@@ -147,11 +151,11 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
         return _local(numbered, name, keys)
     repeatable = analysed(source).deterministic() and _reads_files_only(plan)
     if repeatable and size > _KEPT_BYTES_MAX:
-        return Kept(numbered, numbered[name])
+        return CachedSource(numbered, numbered[name])
     if not repeatable:
-        _log.info("the source of the merge may not give the same rows twice: it is evaluated once, and its rows are kept")
+        _log.info("the source of the merge may not give the same rows twice: it is evaluated once, and its rows are cached")
     kept = numbered.localCheckpoint(eager=False)
-    rows, found = _bounds(kept, kept[name], keys)  # evaluates the source, which keeps its rows
+    rows, bounds = _bounds(kept, kept[name], keys)  # evaluates the source, which keeps its rows
     size = _size(kept)
     if rows <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
         local = _local(kept, name, keys)
@@ -159,14 +163,14 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
         return local
     listed = rows <= _VALUES_MAX
     small = rows <= _SENT_ROWS_MAX and size <= _SENT_BYTES_MAX
-    return Kept(kept, kept[name], rows, _values(kept, keys) if listed else found, listed, small, 1 + size // _TASK_BYTES)
+    return CachedSource(kept, kept[name], rows, _values(kept, keys) if listed else bounds, listed, small, 1 + size // _TASK_BYTES)
 
 
 def _forget(kept: DataFrame) -> None:
     analysed(kept).rdd().unpersist(False)
 
 
-def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
+def _local(frame: DataFrame, name: str, keys: Keys) -> CachedSource:
     """The frame with its rows in its plan; its columns stay what they are. So jobs over it have few tasks, or are none at all."""
     session, jdf = frame.sparkSession, cast("Any", frame._jdf)
     rows = class_in_jvm(session, _SEQUENCE).unsafeWrapArray(jdf.queryExecution().executedPlan().executeCollect())
@@ -174,7 +178,7 @@ def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
         analysed(frame).output(), rows, False, class_in_jvm(session, "scala.Option").empty()
     )
     local = of_plan(session, relation)
-    return Kept(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True, local=True)
+    return CachedSource(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True, local=True)
 
 
 def _without_numbers(frame: DataFrame, numbers: Rows) -> DataFrame:
@@ -191,7 +195,7 @@ def _without_numbers(frame: DataFrame, numbers: Rows) -> DataFrame:
     return of_plan(session, class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.Filter")(others, plan))
 
 
-def _values(kept: DataFrame, keys: Keys) -> Found:
+def _values(kept: DataFrame, keys: Keys) -> KeyBounds:
     """The distinct values of the keys, without null."""
     if not keys:
         return ()
@@ -200,7 +204,7 @@ def _values(kept: DataFrame, keys: Keys) -> Found:
     return [(name, each, each) for name, each in values]
 
 
-def _bounds(kept: DataFrame, number: Column, keys: Keys) -> tuple[int, Found]:
+def _bounds(kept: DataFrame, number: Column, keys: Keys) -> tuple[int, KeyBounds]:
     """The number of rows, and the keys' lowest and highest values, without null: in each task, where it helps to tell ranges apart."""
     bounds = [named(edge(value), f"{word}{n}") for n, (_, value) in enumerate(keys) for word, edge in (("l", F.min), ("h", F.max))]
     fields = kept.select(*[value for _, value in keys]).schema.fields
@@ -209,8 +213,8 @@ def _bounds(kept: DataFrame, number: Column, keys: Keys) -> tuple[int, Found]:
     tasks = [F.shiftright(number, _TASK_SHIFT)] if apart else []
     with planned_once(kept.sparkSession, tasks=1):
         parts = kept.groupBy(*tasks).agg(named(F.count(F.lit(1)), "rows"), *bounds).toArrow()
-    found = [(name, *(pc.drop_null(parts[f"{word}{n}"].combine_chunks()) for word in "lh")) for n, (name, _) in enumerate(keys)]
-    return pc.sum(parts["rows"]).as_py() or 0, found
+    keyed = [(name, *(pc.drop_null(parts[f"{word}{n}"].combine_chunks()) for word in "lh")) for n, (name, _) in enumerate(keys)]
+    return pc.sum(parts["rows"]).as_py() or 0, keyed
 
 
 def _reads_files_only(plan: Any) -> bool:
@@ -227,48 +231,50 @@ def _size(kept: DataFrame) -> int:
     return sum(each.memSize() + each.diskSize() for each in context.sc().getRDDStorageInfo() if each.id() == number)
 
 
-def key_values(kept: Kept, schema: StructType) -> KeyValues:
-    """What the source holds in the expressions that have to equal columns of the target; nothing of a source that is not kept."""
-    if kept.rows == 0 or any(not len(lows) for _, lows, _ in kept.found):
+def key_values(source: CachedSource, schema: StructType) -> KeyValues:
+    """What the source holds in the expressions that have to equal columns of the target; nothing of a source that is not cached."""
+    if source.rows == 0 or any(not len(lows) for _, lows, _ in source.bounds):
         return KeyValues(nothing=True)
 
     def holding(listed_max: int) -> Predicate | None:
-        return _all([_holding(each, schema, listed_max if kept.listed else 0) for each in kept.found])
+        return Predicate.all_of(_holding(each, schema, listed_max if source.listed else 0) for each in source.bounds)
 
     return KeyValues(holding(_VALUES_MAX), holding(_REMEMBERED_MAX))
 
 
-def held_by(files: pa.Table, kept: Kept, schema: StructType) -> Held:
-    """What files hold in the columns that the keys of a source have to equal, by their statistics."""
+def statistics_of(files: pa.Table, source: CachedSource, schema: StructType) -> FileStatistics:
+    """What the statistics of files say of the columns that the keys of a source have to equal."""
     kinds, read = to_arrow(schema), Files.of_table(files)
-    columns = [Stored((name,), kinds.field(name).type) for name, lows, _ in kept.found if _are_alike(kinds.field(name).type, lows.type)]
+    columns = [Stored((name,), kinds.field(name).type) for name, lows, _ in source.bounds if _are_alike(kinds.field(name).type, lows.type)]
     extents = {each.path[0]: read.extent(each) for each in columns}
-    counts = read.columns([RECORDS], {})(RECORDS)
-    return Held(None if counts.null_count else pc.sum(counts).as_py(), {name: each for name, each in extents.items() if each is not None})
+    rows = read.columns([RECORDS], {})(RECORDS)
+    return FileStatistics(
+        None if rows.null_count else pc.sum(rows).as_py(), {name: each for name, each in extents.items() if each is not None}
+    )
 
 
-def near_keys(kept: Kept, held: Held, schema: StructType) -> str | None:
+def key_range_filter(source: CachedSource, statistics: FileStatistics, schema: StructType) -> str | None:
     """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics.
 
     Bounds that exclude few rows are left out: Spark compiles the scan and the join anew for other numbers.
     """
     bounds: list[Filter] = []
-    for name, lows, highs in kept.found:
+    for name, lows, highs in source.bounds:
         if len(lows) and _has_plain_bounds(lows.type):
             low, high = pc.min(lows).as_py(), pc.max(highs).as_py()
-            below, above = held.outside(name, low, high)
+            below, above = statistics.outside(name, low, high)
             bounds += [("GreaterThanOrEqual", (name,), low)] if below >= _EXCLUDED_MIN else []
             bounds += [("LessThanOrEqual", (name,), high)] if above >= _EXCLUDED_MIN else []
     within = _any_of([bounds], schema) if bounds else None
     return None if within is None else within.to_sql()
 
 
-def beyond(kept: Kept, keys: Keys, held: Held) -> Column | None:
-    """A condition that only rows of a kept source satisfy which no row of the files can match: a key of theirs is less, or greater, than
+def outside_all_files(source: CachedSource, keys: Keys, statistics: FileStatistics) -> Column | None:
+    """A condition that only rows of a cached source satisfy which no row of the files can match: a key of theirs is less, or greater, than
     all that the files have in its column. None if there is no such row, as far as statistics tell.
     """
-    for (name, value), (_, lows, highs) in zip(keys, kept.found, strict=True):
-        extent = held.extents.get(name)
+    for (name, value), (_, lows, highs) in zip(keys, source.bounds, strict=True):
+        extent = statistics.extents.get(name)
         if not (pa.types.is_integer(lows.type) or pa.types.is_date(lows.type)):
             continue
         if extent is not None and len(lows) and (pc.min(lows).as_py() < extent[0] or pc.max(highs).as_py() > extent[1]):
@@ -283,14 +289,6 @@ def _has_plain_bounds(kind: pa.DataType) -> bool:
 
 def _are_alike(column: pa.DataType, key: pa.DataType) -> bool:
     return any(is_kind(column) and is_kind(key) for is_kind in _PLAIN)
-
-
-def _all(parts: Sequence[Predicate | None]) -> Predicate | None:
-    both: Predicate | None = None
-    for part in parts:
-        if part is not None:
-            both = part if both is None else both.and_(part)
-    return both
 
 
 def _holding(part: tuple[str, pa.Array, pa.Array], schema: StructType, listed_max: int) -> Predicate | None:

@@ -48,16 +48,21 @@ _ADDED: Final = "a"
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """The names of the columns beside the new values: what to do (int), file, position, number of the row of the source, and the
-    row before the change (a struct). None: there is no such column.
-    """
+class HelperColumns:
+    """The names of an instruction's columns beside the new values; None: there is no such column."""
 
-    what: str
+    action: str
+    """What to do (int)."""
     file: str | None = None
-    row: str | None = None
+    """The name of the file that the row is in."""
+    position: str | None = None
+    """The row's position in it."""
     source: str | None = None
+    """The number of the row of the source."""
     before: str | None = None
+    """The row before the change (a struct)."""
+    clause: str = ""
+    """The number of the row's clause, which the driver alone uses."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -66,18 +71,23 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a task did, or all of them: positions by file and thing to do as bitmaps' bytes, their number with repetitions, the rows
-    of the source that matched, numbers of new rows, and files.
-    """
+class TaskResult:
+    """What a task did, or all of them."""
 
-    positions: Mapping[tuple[int, str], bytes]
+    positions: Mapping[tuple[int, str], Rows]
+    """Positions of rows, by (action, file)."""
     changed: int
-    matched: bytes
+    """How often a row was changed: more than rows if several instructions changed one."""
+    matched: Rows
+    """The numbers of the source's rows that matched."""
     new_rows: Mapping[int, int]
+    """The number of new rows, by action."""
     successors: tuple[AddFile, ...] = ()
+    """Files of rows that replace others."""
     added: tuple[AddFile, ...] = ()
+    """Files of rows that are new to the table, if these are apart."""
     recorded: tuple[AddCDCFile, ...] = ()
+    """Files of change data."""
 
     @property
     def written(self) -> tuple[AddFile | AddCDCFile, ...]:
@@ -85,22 +95,21 @@ class Done:
         return (*self.successors, *self.added, *self.recorded)
 
     @staticmethod
-    def together(parts: Sequence[Done]) -> Done:
+    def together(parts: Sequence[TaskResult]) -> TaskResult:
         """What several tasks did."""
         positions: dict[tuple[int, str], Rows] = {}
         new_rows: dict[int, int] = {}
         matched = Rows()
         for part in parts:
-            matched |= decode_payload(part.matched)
-            for key, payload in part.positions.items():
-                rows = decode_payload(payload)
+            matched |= part.matched
+            for key, rows in part.positions.items():
                 positions[key] = positions[key] | rows if key in positions else rows
-            for what, count in part.new_rows.items():
-                new_rows[what] = new_rows.get(what, 0) + count
-        return Done(
-            {key: encode_payload(rows) for key, rows in positions.items()},
+            for action, count in part.new_rows.items():
+                new_rows[action] = new_rows.get(action, 0) + count
+        return TaskResult(
+            positions,
             sum(part.changed for part in parts),
-            encode_payload(matched),
+            matched,
             new_rows,
             tuple(file for part in parts for file in part.successors),
             tuple(file for part in parts for file in part.added),
@@ -109,34 +118,34 @@ class Done:
 
     def encoded(self) -> bytes:
         """As one object."""
-        listed = [[what, file] for what, file in self.positions]
-        told = {
-            "positions": listed,
+        header = {
+            "positions": list(self.positions),
             "changed": self.changed,
-            "new_rows": [[what, count] for what, count in self.new_rows.items()],
+            "new_rows": list(self.new_rows.items()),
             "files": [len(self.successors), len(self.added)],
         }
-        table = pa.table({"bytes": pa.array([*self.positions.values(), self.matched, encode_all(self.written)], pa.binary())})
+        bitmaps = map(encode_payload, (*self.positions.values(), self.matched))
+        table = pa.table({"bytes": pa.array([*bitmaps, encode_all(self.written)], pa.binary())})
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema.with_metadata({"told": json.dumps(told)})) as stream:
+        with pa.ipc.new_stream(sink, table.schema.with_metadata({"header": json.dumps(header)})) as stream:
             stream.write_table(table)
         return bytes(sink.getvalue().to_pybytes())
 
     @staticmethod
-    def decoded(content: bytes, name: str) -> Done:
+    def decoded(content: bytes, name: str) -> TaskResult:
         """From these bytes."""
         table = pa.ipc.open_stream(content).read_all()
-        told = json.loads(table.schema.metadata[b"told"])
+        header = json.loads(table.schema.metadata[b"header"])
         *payloads, matched, actions = table["bytes"].to_pylist()
         listed = decode_commit(actions, name=name) if actions else ()
         files = [each for each in listed if isinstance(each, AddFile)]
         recorded = [each for each in listed if isinstance(each, AddCDCFile)]
-        split = told["files"][0]
-        return Done(
-            {(what, file): payload for (what, file), payload in zip(told["positions"], payloads, strict=True)},
-            told["changed"],
-            matched,
-            {what: count for what, count in told["new_rows"]},  # noqa: C416 - lists of JSON
+        split = header["files"][0]
+        return TaskResult(
+            {(action, file): decode_payload(each) for (action, file), each in zip(header["positions"], payloads, strict=True)},
+            header["changed"],
+            decode_payload(matched),
+            {action: count for action, count in header["new_rows"]},  # noqa: C416 - lists of JSON
             tuple(files[:split]),
             tuple(files[split:]),
             tuple(recorded),
@@ -144,61 +153,63 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Change:
-    """What is done with rows of a frame that say it: the `hidden` columns, then the new values.
-
-    `apart`: rows that replace others and added ones go to different files. `records`: change data files are written. `ids`: the new
-    values have the id of a row that is replaced, in this column.
-    """
+class RowTask:
+    """What a task does: it follows the instructions that are its rows."""
 
     plan: WritePlan
+    """How new rows are written."""
     label: str
-    hidden: Hidden
+    """Distinguishes the job's files from those of others of the transaction."""
+    helpers: HelperColumns
+    """The columns of the instructions beside the new values."""
     apart: bool
+    """Whether rows that replace others and added ones go to different files."""
     records: bool
+    """Whether change data files are written."""
     ids: RowIdColumns | None
+    """The column in which new values have the id of the row that is replaced."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
         """In a task: what it did, as bytes."""
         return self.done(batches).encoded()
 
-    def done(self, batches: Iterable[pa.RecordBatch]) -> Done:
+    def done(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Do it in this process."""
-        return _Task(self).run(batches)
+        return _Attempt(self).run(batches)
 
 
-def changed_by_tasks(frame: DataFrame, change: Change) -> Done:
+def changed_by_tasks(frame: DataFrame, task: RowTask) -> TaskResult:
     """Have tasks do what the rows of `frame` say. Raises what PySpark does if a task fails."""
-    return Done.together([Done.decoded(result, change.label) for result in results_of_tasks(frame, change)])
+    return TaskResult.together([TaskResult.decoded(result, task.label) for result in results_of_tasks(frame, task)])
 
 
-def changed_here(frame: DataFrame, change: Change) -> Done:
+def changed_here(frame: DataFrame, task: RowTask) -> TaskResult:
     """The same in this process, which all rows pass through."""
-    return change.done(frame.toArrow().to_batches())
+    return task.done(frame.toArrow().to_batches())
 
 
-class _Task:
+class _Attempt:
     """One attempt at one task."""
 
-    def __init__(self, change: Change) -> None:
-        self._change = change
-        self._label = attempt(change.label)
-        self._changes = _change_data_writer(change.plan, self._label) if change.records else None
+    def __init__(self, task: RowTask) -> None:
+        self._task = task
+        self._label = attempt(task.label)
+        self._changes = _change_data_writer(task.plan, self._label) if task.records else None
         self._positions: dict[tuple[int, str], Rows] = {}
         self._changed = 0
         self._matched = Rows()
         self._new: dict[int, int] = {}
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
-        streams = Streams(lambda name, rows: self._change.plan.write(rows, label=f"{self._label}{name}", row_ids=self._change.ids))
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        streams = Streams(lambda name, rows: self._task.plan.write(rows, label=f"{self._label}{name}", row_ids=self._task.ids))
         with streams:
             for batch in batches:
                 self._take(batch, streams)
         files = streams.files
-        return Done(
-            {key: encode_payload(rows) for key, rows in self._positions.items()},
+        return TaskResult(
+            self._positions,
             self._changed,
-            encode_payload(self._matched),
+            self._matched,
             self._new,
             tuple(files.get(_SUCCESSORS, ())),
             tuple(files.get(_ADDED, ())),
@@ -206,37 +217,37 @@ class _Task:
         )
 
     def _take(self, batch: pa.RecordBatch, streams: Streams) -> None:
-        hidden = self._change.hidden
-        if hidden.source is not None:
-            self._matched |= rows_at(pc.drop_null(batch.column(hidden.source)))
-        what = batch.column(hidden.what)
-        for kind in pc.unique(what).to_pylist():
-            rows = batch.filter(pc.equal(what, kind))
-            if kind != ADD:
-                self._locate(kind, rows)
-            if kind == NOTHING:
+        helpers = self._task.helpers
+        if helpers.source is not None:
+            self._matched |= rows_at(pc.drop_null(batch.column(helpers.source)))
+        actions = batch.column(helpers.action)
+        for action in pc.unique(actions).to_pylist():
+            rows = batch.filter(pc.equal(actions, action))
+            if action != ADD:
+                self._locate(action, rows)
+            if action == NOTHING:
                 continue
-            if kind != DELETE:
-                self._new[kind] = self._new.get(kind, 0) + rows.num_rows
-                name = _ADDED if self._change.apart and kind != REPLACE else _SUCCESSORS
-                streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in hidden.names]))
+            if action != DELETE:
+                self._new[action] = self._new.get(action, 0) + rows.num_rows
+                name = _ADDED if self._task.apart and action != REPLACE else _SUCCESSORS
+                streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in helpers.names]))
             if self._changes is not None:
-                self._record(kind, rows, self._changes)
+                self._record(action, rows, self._changes)
 
-    def _locate(self, kind: int, rows: pa.RecordBatch) -> None:
-        hidden = self._change.hidden
-        assert hidden.file is not None
-        assert hidden.row is not None
-        files, positions = rows.column(hidden.file).dictionary_encode(), rows.column(hidden.row)
-        self._changed += rows.num_rows if kind != NOTHING else 0
+    def _locate(self, action: int, rows: pa.RecordBatch) -> None:
+        helpers = self._task.helpers
+        assert helpers.file is not None
+        assert helpers.position is not None
+        files, positions = rows.column(helpers.file).dictionary_encode(), rows.column(helpers.position)
+        self._changed += rows.num_rows if action != NOTHING else 0
         for number, file in enumerate(files.dictionary.to_pylist()):
-            key = (kind if kind in (DELETE, NOTHING) else REPLACE, file)
+            key = (action if action in (DELETE, NOTHING) else REPLACE, file)
             found = rows_at(positions.filter(pc.equal(files.indices, number)) if len(files.dictionary) > 1 else positions)
             self._positions[key] = self._positions[key] | found if key in self._positions else found
 
-    def _record(self, kind: int, rows: pa.RecordBatch, changes: ChangeDataWriter) -> None:
-        after = None if kind == DELETE else pa.Table.from_batches([rows.select(self._change.plan.schema.names)])
-        before = None if kind == ADD else pa.Table.from_struct_array(rows.column(self._change.hidden.before))
+    def _record(self, action: int, rows: pa.RecordBatch, changes: ChangeDataWriter) -> None:
+        after = None if action == DELETE else pa.Table.from_batches([rows.select(self._task.plan.schema.names)])
+        before = None if action == ADD else pa.Table.from_struct_array(rows.column(self._task.helpers.before))
         if before is not None and after is not None:
             changes.update(before, after)
         elif before is not None:

@@ -6,6 +6,7 @@ A predicate has its meaning in Spark SQL's ANSI mode (see `expressions.evaluate`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -100,6 +101,18 @@ class Predicate:
     def or_(self, other: Predicate) -> Predicate:
         """The disjunction of both."""
         return Predicate(build.or_(self.root, other.root))
+
+    @staticmethod
+    def all_of(parts: Iterable[Predicate | None]) -> Predicate | None:
+        """The conjunction of those that are known; None if none is."""
+        known = [each for each in parts if each is not None]
+        return reduce(Predicate.and_, known) if known else None
+
+    @staticmethod
+    def any_of(parts: Iterable[Predicate | None]) -> Predicate | None:
+        """The disjunction of all; None, which always holds, if one of them is None, or if there is none."""
+        either = list(parts)
+        return None if None in either or not either else reduce(Predicate.or_, (each for each in either if each is not None))
 
     def not_(self) -> Predicate:
         """The negation; null where this is null."""

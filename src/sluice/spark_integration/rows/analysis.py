@@ -1,0 +1,332 @@
+"""A requested change of rows as Spark's analyser resolves it: every name, condition and value, before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import DataType as SparkType
+
+from ...storage.data.row_ids import refuse_reserved
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, SchemaMismatch
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import default_of, generated_of
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
+from ...tables.write.data_writing import WritePlan
+from ...tables.write.draft import Draft
+from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
+from ...tables.write.operation_records import RowOperation
+from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
+from ...tables.write.upsert import newest_key
+from ..active_session import evolves_schemas
+from ..files.filling import default_value
+from ..files.writing import codec_of_session
+from ..jvm import in_session, quoted, without_rows
+from ..schemas import for_new_table, from_spark, to_spark
+from .assignments import Assigned, Path, assigned_in, defaults_in, key_of_names, new_values, old_values, parts_of, path_of
+from .conditions import (
+    attributes_in,
+    column_of,
+    conjuncts,
+    equal_keys,
+    names_of,
+    numbered_as,
+    predicate_of,
+    resolved,
+    tree_of,
+    used_by,
+)
+from .request import Clause, MergeRequest
+from .source import Keys
+
+_PREFIX: Final = "__sluice_"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedClause:
+    """A clause whose expressions Spark has resolved, each against the rows that the clause is for."""
+
+    clause: Clause
+    """The clause as requested."""
+    condition: Column | None
+    """Which of these rows it is for; None: all."""
+    assigned: Assigned
+    """The values that it gives to columns; none if it deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedMerge:
+    """A MERGE whose expressions Spark has resolved: they hold in every frame of the two sides, whatever their columns are called there."""
+
+    request: MergeRequest
+    """What was asked for."""
+    session: SparkSession
+    """The session that runs it, with settings of its own."""
+    draft: Draft
+    """The table as the transaction sees it, which gets the changes."""
+    plan: WritePlan
+    """How new rows are written, into the schema that the table has afterwards."""
+    label: str
+    """Distinguishes the operation's files from those of others of its transaction."""
+    columns: DataFrame
+    """A frame without rows that has the columns which the table had before, against which names were resolved."""
+    source: DataFrame | None
+    """The rows to merge, in this session; None for UPDATE and DELETE."""
+    on: Column | None
+    """When a row of the table and one of the source are a pair."""
+    clauses: Sequence[ResolvedClause]
+    """What happens to rows: the first clause that applies to one counts."""
+    keys: Keys
+    """Columns of the table that equal expressions of the source in every pair."""
+    matching: Predicate | None
+    """A condition that the table's row of every pair satisfies; None: nothing is known."""
+    unmatched: Predicate | None
+    """A condition that every row satisfies which changes without a pair; None: any may."""
+    is_exact: bool
+    """Whether all rows that satisfy `unmatched` change."""
+    records: bool
+    """Whether tasks write change data: later operations of a transaction leave that to its end."""
+
+    @property
+    def schema(self) -> StructType:
+        """The table's schema after the operation."""
+        return self.plan.schema
+
+    @property
+    def evolves(self) -> bool:
+        """Whether the table gets new columns or fields."""
+        return self.plan.changes_metadata
+
+    @property
+    def inserts(self) -> bool:
+        """Whether rows of the source that match nothing are inserted."""
+        return any(each.clause.inserts for each in self.clauses)
+
+    @property
+    def renews(self) -> bool:
+        """Whether rows of the table get new values."""
+        return any(each.clause.writes and not each.clause.inserts for each in self.clauses)
+
+    @property
+    def keeps_target(self) -> bool:
+        """Whether rows of the table change that match nothing."""
+        return any(each.clause.matched == NOT_MATCHED_BY_SOURCE for each in self.clauses)
+
+    def names(self, words: Sequence[str], beside: DataFrame | None) -> list[str]:
+        """Names for columns beside those of the table and of a frame."""
+        taken = {each.lower() for each in (*self.schema.names, *([] if beside is None else beside.columns))}
+        names = [_PREFIX + word for word in words]
+        while any(name in taken for name in names):
+            names = [f"{name}_" for name in names]
+        return names
+
+    def columns_used(self) -> frozenset[str]:
+        """The table's columns whose values the operation needs."""
+        kept: set[str] = set()
+        values = [] if self.on is None else [self.on]
+        for each in self.clauses:
+            if not each.clause.inserts:  # those use the source alone
+                values += [*each.assigned.values.values(), *([] if each.condition is None else [each.condition])]
+                kept |= each.assigned.kept_in(self.schema) if each.clause.writes else frozenset()
+        return used_by(self.session, values, names_of(self.columns)) | kept
+
+
+def analyse(session: SparkSession, operation: RowOperation, request: MergeRequest) -> AnalysedMerge:
+    """Have Spark resolve everything, each expression against the rows that it is for.
+
+    Raises AnalysisException, InvalidRequest and SchemaMismatch.
+    """
+    source, plan = None, operation.plan
+    if request.source is not None:
+        source = in_session(session, request.source)
+        source = source if request.source_alias is None else source.alias(request.source_alias)
+        if request.schema_evolution or evolves_schemas(session):
+            plan = _evolved(session, plan, source, request)
+    plan = replace(plan, compression=codec_of_session(session), computed=True)
+    return _Analyser(session, operation, request, source, plan).analysed()
+
+
+class _Analyser:
+    """Resolves the parts of one request."""
+
+    def __init__(
+        self, session: SparkSession, operation: RowOperation, request: MergeRequest, source: DataFrame | None, plan: WritePlan
+    ) -> None:
+        self._session = session
+        self._operation = operation
+        self._draft = operation.draft
+        self._request = request
+        self._source = source
+        self._plan = plan
+        self._schema = plan.schema
+        # the columns that the table has before the operation, with the fields that it has after it
+        self._before = StructType(each for each in plan.schema.fields if self._draft.schema.get(each.name) is not None)
+        attributes = attributes_in(request.frames, request.expressions, source)
+        self._columns = numbered_as(without_rows(session, to_spark(self._before)), attributes)
+        alias = request.target_alias
+        target = self._columns if alias is None else self._columns.alias(alias)
+        self._target = target
+        self._old = old_values(target)
+        self._names = names_of(target)
+        self._evolves = source is not None and (request.schema_evolution or evolves_schemas(session))
+
+    def analysed(self) -> AnalysedMerge:
+        on: Any = None
+        keys: Keys = ()
+        matching: Predicate | None = None
+        sides = {NOT_MATCHED_BY_SOURCE: self._target}
+        if self._source is not None and self._request.on is not None:
+            pairs = self._target.crossJoin(self._source)
+            sides |= {MATCHED: pairs, NOT_MATCHED: self._source}
+            on = resolved(pairs, self._request.on, "the merge", subqueries=self._request.subqueries)
+            parts = list(conjuncts(on))
+            keys = equal_keys(parts, self._names, names_of(self._source), self._session)
+            matching, _ = predicate_of(parts, self._names, self._schema)
+        clauses: list[ResolvedClause] = []
+        unmatched: list[tuple[Predicate | None, bool]] = []
+        for clause in self._request.clauses:
+            frame, what = sides[clause.matched], self._request.name_of(clause)
+            tree = None if clause.condition is None else resolved(frame, clause.condition, what, subqueries=self._request.subqueries)
+            if clause.matched == NOT_MATCHED_BY_SOURCE:
+                unmatched.append((None, True) if tree is None else predicate_of(list(conjuncts(tree)), self._names, self._schema))
+            condition = None if tree is None else column_of(self._session, tree)
+            clauses.append(ResolvedClause(clause, condition, self._assigned(clause, what, frame, keys)))
+        return AnalysedMerge(
+            self._request,
+            self._session,
+            self._draft,
+            self._plan,
+            self._operation.label,
+            self._columns,
+            self._source,
+            None if on is None else column_of(self._session, on),
+            clauses,
+            keys,
+            matching,
+            Predicate.any_of(each for each, _ in unmatched),
+            all(exact for _, exact in unmatched),
+            self._draft.captures_changes and self._draft.is_pristine,
+        )
+
+    def _assigned(self, clause: Clause, what: str, frame: DataFrame, keys: Keys) -> Assigned:
+        """What a clause, `what` in messages, assigns to columns over the rows of `frame`; nothing for a deletion.
+
+        In rows that match, columns of the table equal expressions of the source: the `keys`. Such a column may be given that value,
+        although it is part of the table's primary key.
+        """
+        if not clause.writes:
+            return Assigned({}, {}, what)
+        if clause.inserts and newest_key(self._draft.metadata, self._schema):
+            raise InvalidRequest(
+                f"{what}: the table has a primary key (sluice.primaryKey), so that its rows cannot be written in parts that do not "
+                "know of one another: Table.upsert, or MERGE without Spark (sluice sql --engine local), keep the newest row of each key"
+            )
+        assigned = self._all_columns(what) if clause.action.endswith("_all") else self._columns_named(clause, what, frame)
+        columns = [path[0] for path in assigned.values]
+        if not clause.inserts and self._source is not None and keys_among(self._draft, columns):
+            columns = [path[0] for path, value in assigned.values.items() if not self._stays(path, value, keys)]
+        require_no_keys(self._draft, with_those_made_of(self._schema, columns))
+        if clause.inserts:
+            assigned = self._with_defaults(assigned)
+        new_values(self._session, assigned, self._schema, {} if clause.inserts else self._old)
+        return assigned
+
+    def _columns_named(self, clause: Clause, what: str, frame: DataFrame) -> Assigned:
+        # only clauses that see the source know the columns which it brings
+        known, alias = self._before if clause.matched == NOT_MATCHED_BY_SOURCE else self._schema, self._request.target_alias
+        values: dict[Path, Column | str] = {
+            path_of(self._session, name, known, alias, before=self._before): value for name, value in clause.assignments.items()
+        }
+        if len(values) < len(clause.assignments):
+            raise InvalidRequest(f"{what} assigns a column twice: {', '.join(clause.assignments)}")
+        values = defaults_in(self._session, values, self._schema)
+        return assigned_in(frame, values, what, evolves=self._evolves, subqueries=self._request.subqueries)
+
+    def _all_columns(self, what: str) -> Assigned:
+        """All columns of the table get those of the source. Raises SchemaMismatch if it lacks one, or if the schema evolves and it spells
+        one differently in a session in which case counts; AnalysisException if several have that name.
+        """
+        assert self._source is not None
+        key = key_of_names(self._session)
+        kinds = {key(each.name): each.dataType for each in self._source.schema.fields}
+        fields = [each for each in self._schema.fields if key(each.name) in kinds]
+        lacking = [each.name for each in self._schema.fields if each not in fields and generated_of(each) is None]
+        spelled = {name.lower() for name in kinds}
+        if lacking and (not self._evolves or any(name.lower() in spelled for name in lacking)):
+            raise SchemaMismatch(
+                f"{what}: the source has no column {', '.join(map(repr, lacking))}; it has {', '.join(kinds)}. "
+                "Add it, name the columns to write, or evolve the schema",
+                columns=lacking,
+            )
+        values: dict[Path, Column] = {(each.name,): self._source[quoted(each.name)] for each in fields}
+        types: dict[Path, SparkType] = {(each.name,): kinds[key(each.name)] for each in fields}
+        return Assigned(values, types, what, self._evolves)
+
+    def _stays(self, path: Path, value: Column, keys: Keys) -> bool:
+        """Whether a new value is the one that the column has: the column itself, or what it equals in rows that match."""
+        [name, *below] = path
+        new = tree_of(self._session, value)
+        same = [self._old[name], *(key for column, key in keys if column == name)]
+        return not below and any(new.semanticEquals(tree_of(self._session, each)) for each in same)
+
+    def _with_defaults(self, assigned: Assigned) -> Assigned:
+        """What an insertion assigns, and the defaults of the columns that it does not."""
+        left = [each for each in self._schema.fields if default_of(each) is not None and not assigned.gives(each.name)]
+        if not left:
+            return assigned
+        kinds = to_spark(self._schema)
+        values: dict[Path, Column] = {(each.name,): default_value(self._session, each) for each in left}
+        types: dict[Path, SparkType] = {(each.name,): kinds[each.name].dataType for each in left}
+        return replace(assigned, values={**assigned.values, **values}, types={**assigned.types, **types})
+
+
+# -- columns that a MERGE adds to the table ------------------------------------------------------------------------------
+
+
+def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request: MergeRequest) -> WritePlan:
+    """The plan with the source's columns that the clauses write.
+
+    Clauses for all columns write all of the source's, others those columns and fields that they assign. Columns that the table has keep
+    their types; structs get new fields. Raises SchemaMismatch for columns that cannot be added.
+    """
+    writing = [each for each in request.clauses if each.writes and each.matched != NOT_MATCHED_BY_SOURCE]
+    paths = None if any(each.action.endswith("_all") for each in writing) else _assigned_paths(session, writing, request.target_alias)
+    columns = [name for name in source.columns if paths is None or any(path[0] == name.lower() for path in paths)]
+    wanted = for_new_table(from_spark(source.select(*[source[quoted(name)] for name in columns]).schema))
+    fields = [each for each in (wanted if paths is None else _written(wanted, paths)).fields if _adds(each, plan.schema)]
+    merged = merge(plan.schema, StructType(fields))
+    if merged == plan.schema:
+        return plan
+    refuse_reserved(plan.metadata.configuration, merged)
+    metadata = replace(plan.metadata, schema_string=schema_to_json(merged))
+    return replace(plan, metadata=metadata, changes_metadata=True)
+
+
+def _assigned_paths(session: SparkSession, clauses: Sequence[Clause], alias: str | None) -> set[Path]:
+    """What clauses assign, in lower case, without the table's alias."""
+    paths: set[Path] = set()
+    for text in (text for clause in clauses for text in clause.assignments):
+        parts = tuple(part.lower() for part in parts_of(session, text))
+        paths.add(parts[1:] if alias is not None and len(parts) > 1 and parts[0] == alias.lower() else parts)
+    return paths
+
+
+def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructType:
+    """The columns and fields that have one of these paths, or one below them that has."""
+    fields: list[StructField] = []
+    for each in schema.fields:
+        path = (*above, each.name.lower())
+        if path in paths:
+            fields.append(each)
+        elif isinstance(each.type, StructType) and (below := _written(each.type, paths, path)).fields:
+            fields.append(replace(each, type=below))
+    return StructType(fields)
+
+
+def _adds(field: StructField, table: StructType) -> bool:
+    """Whether a column may bring something new: plain columns that the table has do not."""
+    known = table.get(field.name)
+    return known is None or not (isinstance(known.type, PrimitiveType) or isinstance(field.type, PrimitiveType))
