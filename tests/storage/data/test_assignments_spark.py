@@ -15,9 +15,10 @@ from sluice.storage.errors import PredicateError, SchemaMismatch
 from sluice.storage.expressions.evaluate import run
 from sluice.storage.expressions.parse import parse
 from sluice.storage.schema.schema import StructField, StructType, from_arrow
+from tests.spark_integration.conftest import spark
 from tests.storage.pruning.test_predicate_spark import spark_rows, table
 
-__all__ = ["spark_rows", "table"]
+__all__ = ["spark", "spark_rows", "table"]
 
 pytestmark = pytest.mark.spark
 
