@@ -585,7 +585,9 @@ def test_explain_says_how_many_files_are_read(lonely: Place, capsys: pytest.Capt
     assert "Files of" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["EXPLAIN", "EXPLAIN FORMATTED", "explain extended"])
+@pytest.mark.parametrize(
+    "words", ["EXPLAIN", *(pytest.param(each, marks=pytest.mark.long) for each in ("EXPLAIN FORMATTED", "explain extended"))]
+)
 def test_explain_in_sql_says_it_too(lonely: Place, words: str) -> None:
     query = f"{words} SELECT * FROM sluice.`{lonely.location}` WHERE Id = 7 AND Id IN (SELECT Id FROM sluice.`{lonely.location}`)"
     [[text]] = sluice.sql(lonely.spark, query, coordinator=lonely.coordinator).collect()
