@@ -27,7 +27,15 @@ from .manage.creation import access_for_creation, creation_parameters, first_act
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
 from .write.operation_records import written
-from .write.requirements import MODES, check_plan, newest_for_append, plan_on, require_one_version, require_replaceable, snapshot_for_change
+from .write.requirements import (
+    MODES,
+    check_plan,
+    complete_plan,
+    newest_for_append,
+    require_one_version,
+    require_replaceable,
+    snapshot_for_change,
+)
 from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 _log = logging.getLogger(__name__)
@@ -74,22 +82,23 @@ def plan_write(
             raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
         if read_where:
             Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
-    plan = plan_on(
+    plan = WritePlan(
         access.address,
+        plans.open_plan(access.ours),
         snapshot.metadata,
-        schema,
-        transaction_id=plans.open_plan(access.ours),
-        read_version=snapshot.version,
-        mode=mode,
-        where=where,
-        merge_schema=merge_schema,
+        mode,
+        where,
+        snapshot.version,
         transaction=transaction,
         redefines=redefines,
+        depends=depends,
+        read_where=read_where,
+        if_version=if_version,
+        leases=access.ours.leases.of_this_thread(),
+        planned_ms=access.ours.now_ms(),
+        user_metadata=told,
     )
-    now = access.ours.now_ms()
-    leases = access.ours.leases.of_this_thread()
-    plan = replace(plan, depends=depends, read_where=read_where, if_version=if_version)
-    return replace(plan, leases=leases, planned_ms=now, user_metadata=told)
+    return complete_plan(plan, schema, merge_schema=merge_schema)
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:

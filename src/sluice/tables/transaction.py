@@ -29,7 +29,7 @@ from .write.draft import Draft
 from .write.operation_records import RowOperation, Step, operation_of, reads_of, scope_of, told
 from .write.redefinition import asks_for_another, redefined, redefined_by_rows
 from .write.repeated_writes import done_before
-from .write.requirements import plan_on, require_no_later_version, require_replaceable, require_unchanged
+from .write.requirements import complete_plan, require_no_later_version, require_replaceable, require_unchanged
 from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
 from .write.transaction_end import ABORTED, OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
@@ -481,17 +481,9 @@ class Transaction(OpenTransaction["Commit | None"]):
                 "what replaces the table's schema, partitioning or properties is the first operation of its transaction: leave out those "
                 "before it, whose rows it would replace"
             )
-        return plan_on(
-            self._access.address,
-            self._draft.metadata,
-            schema,
-            transaction_id=self._draft.transaction_id,
-            read_version=self.read_version,
-            mode=mode,
-            where=where,
-            merge_schema=merge_schema,
-            redefines=redefines,
-        )
+        address, draft = self._access.address, self._draft
+        plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, self.read_version, redefines=redefines)
+        return complete_plan(plan, schema, merge_schema=merge_schema)
 
     def _now_ms(self) -> int:
         return self._access.ours.now_ms()

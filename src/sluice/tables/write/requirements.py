@@ -11,7 +11,7 @@ from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.intent import OWN_PARTITIONS
 from ...coordinator.rules.isolation import IsolationLevel, stricter, table_isolation, table_policy
 from ...coordinator.rules.operation_kinds import Kind
-from ...storage.actions import Action, AddFile, Metadata, Txn
+from ...storage.actions import Action, AddFile, Txn
 from ...storage.actions.features import check_writable
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.data.row_ids import refuse_reserved
@@ -20,8 +20,7 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
 from ..client.access import Access
-from ..client.address import TableAddress
-from .data_writing import Redefinition, WritePlan
+from .data_writing import WritePlan
 from .draft import Draft
 from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for, rows_read
 
@@ -98,23 +97,12 @@ def require_replaceable(location: str, snapshot: Snapshot) -> None:
         )
 
 
-def plan_on(
-    address: TableAddress,
-    metadata: Metadata,
-    schema: pa.Schema | None,
-    *,
-    transaction_id: str,
-    read_version: int,
-    mode: str = "append",
-    where: str | None = None,
-    merge_schema: bool = False,
-    transaction: tuple[str, int] | None = None,
-    redefines: Redefinition | None = None,
-) -> WritePlan:
-    """A plan for rows of this schema in a table with this metadata, or one that is redefined. Raises InvalidRequest and its kinds."""
-    if mode not in MODES:
-        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
-    if redefines is not None and (mode != "overwrite" or where is not None):
+def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bool = False) -> WritePlan:
+    """The plan for rows of this schema, whose new columns the table gets with `merge_schema`. Raises InvalidRequest and its kinds."""
+    metadata, redefines = plan.metadata, plan.redefines
+    if plan.mode not in MODES:
+        raise InvalidRequest(f"mode is {plan.mode!r}; use one of {', '.join(MODES)}")
+    if redefines is not None and (plan.mode != "overwrite" or plan.where is not None):
         raise InvalidRequest(
             "overwrite_schema replaces the whole table: leave where and dynamic out, or overwrite with the schema that the table has"
         )
@@ -128,21 +116,12 @@ def plan_on(
             refuse_reserved(metadata.configuration, merged)
             planned = replace(metadata, schema_string=schema_to_json(merged))
             struct = merged
-    if where is not None:
-        Predicate.parse(where, struct)
-    if mode == "dynamic" and not planned.partition_columns:
-        raise InvalidRequest(f"dynamic partition overwrite needs a partitioned table; {address.location} is not partitioned")
-    plan = WritePlan(
-        address=address,
-        transaction_id=transaction_id,
-        metadata=planned,
-        mode=mode,
-        where=where,
-        read_version=read_version,
-        changes_metadata=planned is not metadata,
-        transaction=transaction,
-        redefines=redefines,
-    )
+    if plan.where is not None:
+        Predicate.parse(plan.where, struct)
+    if plan.mode == "dynamic" and not planned.partition_columns:
+        raise InvalidRequest(f"dynamic partition overwrite needs a partitioned table; {plan.address.location} is not partitioned")
+    if planned is not metadata or redefines is not plan.redefines:
+        plan = replace(plan, metadata=planned, redefines=redefines, changes_metadata=planned is not metadata)
     if schema is not None:
         plan.require_partitions(schema)
     return plan
