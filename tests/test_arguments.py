@@ -16,7 +16,8 @@ import sluice.delta
 from sluice.cli import main
 from sluice.coordinator.service.address import _OPTIONS as ADDRESS_OPTIONS
 from sluice.coordinator.service.address import Address
-from sluice.spark_integration.options import READING, STREAMING, WRITING, ReadOptions, WriteOptions
+from sluice.spark_integration.option_tables import ONLY_STREAMING, READING, STREAMING, WRITING
+from sluice.spark_integration.options import ReadOptions, WriteOptions
 from sluice.spark_integration.stream_options import StreamReadOptions
 from sluice.storage.stores.s3_options import S3Options
 from sluice.tables.client.property_rules import PROPERTIES, check_asked
@@ -235,7 +236,7 @@ def read_option(options: dict[str, str]) -> object:
 
 def parse(name: str, value: str) -> object:
     options = {"path": "/t", **BESIDE.get(name, {}), name: value}
-    if name in STREAMING:
+    if name in ONLY_STREAMING:
         return StreamReadOptions.parse(options)
     return ReadOptions.parse(options) if name in READING else WriteOptions.parse(options, overwrite=True)
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -219,11 +221,30 @@ def test_table_properties() -> None:
 
 
 def test_spark_options() -> None:
-    options = pytest.importorskip("sluice.spark_integration.options")
-    known = {*options._COMMON, *options.READING, *options.WRITING}
-    assert set(names(section("configuration.md", "Spark options"))) == known | {"s3.<name>", "delta.<name>", "sluice.<name>"}
-    also = {"startingVersion", "startingTimestamp", "readChangeFeed", "where", "consistency"}
-    assert set(names(section("streaming.md", "Reading").partition("###")[0])) == {*options.STREAMING} | also
+    tables = pytest.importorskip("sluice.spark_integration.option_tables")
+    listed = [row for row in _rows_of("configuration.md", "Spark options") if "<name>" not in row]
+    expected = [
+        f"| `{name}` | {getattr(each, name).scope} | {meaning} |"
+        for each in (tables.BothWays, tables.Reading, tables.Writing)
+        for name, meaning in attributes(each)
+    ]
+    assert listed == expected
+    assert _rows_of("streaming.md", "Reading") == [f"| `{name}` | {meaning} |" for name, meaning in attributes(tables.Streaming)]
+
+
+def _rows_of(page: str, title: str) -> list[str]:
+    return [line for line in section(page, title).partition("###")[0].splitlines() if line.startswith("| `")]
+
+
+def attributes(cls: type) -> list[tuple[str, str]]:
+    """The attributes of a class, and the text below each."""
+    [node] = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(node, ast.ClassDef)
+    found: list[tuple[str, str]] = []
+    for each, below in pairwise(node.body):
+        if isinstance(each, ast.Assign) and isinstance(below, ast.Expr):
+            found.append((ast.unparse(each.targets[0]), " ".join(ast.literal_eval(below.value).split())))
+    return found
 
 
 def test_failure_points() -> None:

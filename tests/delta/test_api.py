@@ -16,7 +16,7 @@ from pyspark.sql import DataFrameWriter, DataFrameWriterV2
 
 from sluice import delta
 from sluice.delta import exceptions, tables
-from sluice.spark_integration.options import NOT_OURS, READING, STREAMING, WRITING
+from sluice.spark_integration.option_tables import NOT_OURS, READING, STREAMING, WRITING
 from tests.test_docs_tables import names, rows, section
 
 PAGE = "coming-from-delta.md"

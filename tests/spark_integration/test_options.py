@@ -8,7 +8,8 @@ import re
 import pytest
 
 import sluice
-from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions, parse_timestamp
+from sluice.spark_integration.option_tables import parse_timestamp
+from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions
 from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
 from sluice.spark_integration.streams.requirements import require_batches
 from sluice.tables.client.property_rules import spelled
@@ -178,7 +179,7 @@ def test_bounds_of_changes_belong_to_them(told: dict[str, str], after: int, up_t
     ],
 )
 def test_times_are_utc_where_no_zone_is_written(text: str, utc: str) -> None:
-    assert parse_timestamp(text) == int(dt.datetime.fromisoformat(utc).timestamp() * 1000)
+    assert parse_timestamp("timestampAsOf", text) == int(dt.datetime.fromisoformat(utc).timestamp() * 1000)
 
 
 def test_storage_options_come_from_the_environment_and_are_overridden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,35 +1,7 @@
-"""The options of `spark.readStream.format("sluice")`, parsed from texts; their names are Delta's.
-
-==============================  ============================================================================================
-``path``, ``coordinator``,      as for other reads (see `options`)
-``application``, ``s3.<name>``
-``startingVersion``             the first version whose rows are read, or "latest": those to come. Without it and the next one, the
-                                stream begins with all rows of the version that is current at its first start
-``startingTimestamp``           likewise by time: the first version of that time or later
-``maxFilesPerTrigger``          the maximum files of a batch: 1000 by default, unless there is a maximum of bytes
-``maxBytesPerTrigger``          a batch takes no further file after this many bytes, but at least one; `10m` and `1g` may be written
-``ignoreDeletes``               "true" passes over versions that only deleted rows: whole files, or by deletion vectors
-``ignoreChanges``               "true" reads all files that a version wrote to change rows: rows that it only copied come again
-``skipChangeCommits``           "true" passes over every version that deleted or changed rows, with all of its rows
-``excludeRegex``                leaves out files whose path in the log has a match of this regular expression
-``failOnDataLoss``              "false" goes on from the first version there is if the next one was cleaned up, and passes over data
-                                files that are gone (not those of changes)
-``readChangeFeed``              "true" reads what versions inserted and deleted, with `_change_type`, `_commit_version` and
-                                `_commit_timestamp`; the rows of the first snapshot are inserts
-``withEventTimeOrder``          "true" reads the first snapshot in the order of `eventTimeColumn`, so that a watermark drops none of it
-``eventTimeColumn``             that column, a timestamp or date: PySpark does not tell a source which column has the watermark
-``where``                       a condition in SQL: files that cannot have such rows are skipped
-``schemaTrackingLocation``      a folder for this stream alone: the stream shows each version with the schema that it had, and stops once
-                                where the schema changes
-``consistency``                 "latest" (default): new versions are noticed by a watch in the coordinator; "published": any Delta
-                                table, without the coordinator, by looking at the store
-``pollInterval``                with "published": the maximum seconds between two looks, 5 by default
-==============================  ============================================================================================
-"""
+"""The options of `spark.readStream.format("sluice")`, whose names are Delta's, from Spark's texts (see `option_tables`)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -37,7 +9,8 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress
 from ..tables.read.streams.offsets import Limits, Start, StreamRules
-from .options import READING, STREAMING, WRITING, ReadOptions, Texts, parse_timestamp
+from .option_tables import ONLY_STREAMING, READING, STREAMING, WRITING
+from .options import OptionReader, ReadOptions
 
 _FILES: Final = 1000
 _POLL_S: Final = 5.0
@@ -49,61 +22,53 @@ class StreamReadOptions:
     """The options of a streaming read."""
 
     address: TableAddress
+    """The table."""
     start: Start
+    """Where the stream begins."""
     rules: StreamRules
+    """What it reads of a version."""
     limits: Limits
-    consistency: str
-    where: str | None
-    poll_s: float
+    """How much a batch reads."""
+    consistency: str = "latest"
+    """How new versions are noticed: "latest" by the coordinator, "published" by looking at the store."""
+    where: str | None = None
+    """A condition: files that cannot satisfy it are not read."""
+    poll_s: float = _POLL_S
+    """The most seconds between two looks at the store."""
     tracking: str | None = None
+    """The folder in which the stream keeps the schemas of versions."""
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> StreamReadOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
-        own = tuple(dict.fromkeys((*STREAMING, "consistency", "where", "readChangeFeed", "startingVersion", "startingTimestamp")))
-        texts = Texts(options, own, "streams", (*READING, *WRITING))
-
-        def flag(name: str, default: str = "false") -> bool:
-            return texts.choice(name, default, "false" if default == "true" else "true") == "true"
-
-        changes = flag("readChangeFeed")
-        for name in _OF_ROWS if changes else ():
-            if name in texts:
+        reader = OptionReader(options, STREAMING, "streams", (*READING, *WRITING))
+        for name in _OF_ROWS if reader["readChangeFeed"] else ():
+            if name in reader:
                 raise InvalidRequest(
                     f"readChangeFeed and {name} were given, and changes are read whole, with deletes: leave one of them out", option=name
                 )
-        if flag("ignoreChanges") and flag("skipChangeCommits"):
+        if reader["ignoreChanges"] and reader["skipChangeCommits"]:
             raise InvalidRequest(
                 "ignoreChanges and skipChangeCommits were given: the one reads changed files again, the other passes over them; give one",
                 option="skipChangeCommits",
             )
-        ordered = flag("withEventTimeOrder")
-        if ordered != ("eventTimeColumn" in texts):
+        if bool(reader["withEventTimeOrder"]) != ("eventTimeColumn" in reader):
             raise InvalidRequest("withEventTimeOrder=true and eventTimeColumn belong together; give both, or neither")
-        consistency = texts.choice("consistency", "latest", "published")
-        if "pollInterval" in texts and consistency == "latest":
+        consistency = reader["consistency"] or "latest"
+        if "pollInterval" in reader and consistency == "latest":
             raise InvalidRequest(
                 "pollInterval has no effect, since the coordinator announces versions: leave it out, or read with consistency=published",
                 option="pollInterval",
             )
-        rules = StreamRules(
-            ignore_deletes=flag("ignoreDeletes"),
-            ignore_changes=flag("ignoreChanges"),
-            skip_change_commits=flag("skipChangeCommits"),
-            exclude=_pattern(texts.get("excludeRegex")),
-            changes=changes,
-            fail_on_data_loss=flag("failOnDataLoss", "true"),
-            event_time=texts.get("eventTimeColumn"),
-        )
         return StreamReadOptions(
-            texts.address(),
-            _start(texts),
-            rules,
-            _limits(texts),
+            reader.address(),
+            _start(reader),
+            StreamRules(**reader.fields()),
+            _limits(reader),
             consistency,
-            texts.get("where"),
-            texts.seconds("pollInterval", _POLL_S),
-            texts.get("schemaTrackingLocation"),
+            reader["where"],
+            reader["pollInterval"] or _POLL_S,
+            reader["schemaTrackingLocation"],
         )
 
 
@@ -115,7 +80,7 @@ def asked_of(options: Mapping[str, str]) -> ReadOptions | StreamReadOptions:
     try:
         return ReadOptions.parse(options)
     except InvalidRequest as refused:
-        only = {name.lower() for name in STREAMING}
+        only = {name.lower() for name in ONLY_STREAMING}
         try:
             return StreamReadOptions.parse(options)
         except InvalidRequest:
@@ -124,26 +89,13 @@ def asked_of(options: Mapping[str, str]) -> ReadOptions | StreamReadOptions:
             raise refused from None
 
 
-def _start(texts: Texts) -> Start:
-    if "startingVersion" in texts and "startingTimestamp" in texts:
+def _start(reader: OptionReader) -> Start:
+    if "startingVersion" in reader and "startingTimestamp" in reader:
         raise InvalidRequest("startingVersion and startingTimestamp were given; give one of them", option="startingTimestamp")
-    if "startingTimestamp" in texts:
-        return Start(timestamp_ms=parse_timestamp(texts["startingTimestamp"], "startingTimestamp"))
-    text = texts.get("startingVersion")
-    if text is not None and text.strip().lower() == "latest":
-        return Start(latest=True)
-    return Start(version=texts.number("startingVersion"))
+    version = reader["startingVersion"]
+    return Start(latest=True) if version == "latest" else Start(version=version, timestamp_ms=reader["startingTimestamp"])
 
 
-def _limits(texts: Texts) -> Limits:
-    files, size = texts.number("maxFilesPerTrigger"), texts.number("maxBytesPerTrigger")
+def _limits(reader: OptionReader) -> Limits:
+    files, size = reader["maxFilesPerTrigger"], reader["maxBytesPerTrigger"]
     return Limits(_FILES if files is None and size is None else files, size)
-
-
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as cause:
-        raise InvalidRequest(
-            f"the option excludeRegex is {text!r}, which is no regular expression: {cause}", option="excludeRegex"
-        ) from None

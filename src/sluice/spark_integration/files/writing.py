@@ -16,7 +16,7 @@ from ...storage.constants import COMPRESSION
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.schema.schema import to_arrow
 from ...tables.write.data_writing import WritePlan
-from ..options import codec_named
+from ..option_tables import codec_named
 from ..schemas import from_spark
 from .filling import filled
 from .optimised import SETTING, gathered, is_wanted, why_not_gathered

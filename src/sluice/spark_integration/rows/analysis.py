@@ -139,28 +139,25 @@ def analyse(session: SparkSession, operation: RowOperation, request: MergeReques
 
     Raises AnalysisException, InvalidRequest and SchemaMismatch.
     """
-    source, plan = None, operation.plan
-    if request.source is not None:
-        source = in_session(session, request.source)
-        source = source if request.source_alias is None else source.alias(request.source_alias)
-        if request.schema_evolution or evolves_schemas(session):
-            plan = _evolved(session, plan, source, request)
-    plan = replace(plan, compression=codec_of_session(session), computed=True)
-    return _Analyser(session, operation, request, source, plan).analysed()
+    return _Analyser(session, operation, request).analysed()
 
 
 class _Analyser:
     """Resolves the parts of one request."""
 
-    def __init__(
-        self, session: SparkSession, operation: RowOperation, request: MergeRequest, source: DataFrame | None, plan: WritePlan
-    ) -> None:
+    def __init__(self, session: SparkSession, operation: RowOperation, request: MergeRequest) -> None:
         self._session = session
         self._operation = operation
         self._draft = operation.draft
         self._request = request
+        plan, source = operation.plan, request.source
+        self._evolves = source is not None and (request.schema_evolution or evolves_schemas(session))
+        if source is not None:
+            source = in_session(session, source)
+            source = source if request.source_alias is None else source.alias(request.source_alias)
+            plan = _evolved(session, plan, source, request) if self._evolves else plan
         self._source = source
-        self._plan = plan
+        self._plan = replace(plan, compression=codec_of_session(session), computed=True)
         self._schema = plan.schema
         # the columns that the table has before the operation, with the fields that it has after it
         self._before = StructType(each for each in plan.schema.fields if self._draft.schema.get(each.name) is not None)
@@ -171,7 +168,6 @@ class _Analyser:
         self._target = target
         self._old = old_values(target)
         self._names = names_of(target)
-        self._evolves = source is not None and (request.schema_evolution or evolves_schemas(session))
 
     def analysed(self) -> AnalysedMerge:
         on: Any = None

@@ -46,7 +46,7 @@ class Joined:
     """A condition on rows of the source which certainly match nothing, so that they were left out; None: there are none."""
 
 
-def joined(merge: AnalysedMerge, source: CachedSource | None, located: Located, helpers: HelperColumns) -> Joined:
+def join(merge: AnalysedMerge, source: CachedSource | None, located: Located, helpers: HelperColumns) -> Joined:
     """The table's rows with those of the source; the table's are read once."""
     if source is None:
         condition = merge.clauses[0].condition
@@ -65,18 +65,18 @@ def joined(merge: AnalysedMerge, source: CachedSource | None, located: Located, 
     return Joined(rows.join(others, merge.on, how), located, called(has_source, "and", called(located.file, "isNotNull")))
 
 
-def instructions(merge: AnalysedMerge, source: CachedSource | None, joined: Joined, helpers: HelperColumns) -> DataFrame:
+def instructions(merge: AnalysedMerge, source: CachedSource | None, pairs: Joined, helpers: HelperColumns) -> DataFrame:
     """What to do with the joined rows, and which of them are pairs if there are rows to insert."""
-    located, reports = joined.located, helpers.source is not None
+    located, reports = pairs.located, helpers.source is not None
     kinds = (MATCHED, NOT_MATCHED_BY_SOURCE) if reports else (MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE)
     are_pairs = source is not None and not merge.keeps_target and (source.small or not merge.inserts)
     is_sole = source is None or (are_pairs and _is_sole(merge, kinds))
     clause = None if is_sole else column_named(merge.session, helpers.clause)
-    rows = joined.frame
+    rows = pairs.frame
     if clause is not None:
         applies = called(clause, "isNotNull")
-        rows = rows.select("*", named(_clause_number(merge, source, joined, kinds), helpers.clause))
-        rows = rows.where(called(applies, "or", joined.is_pair) if merge.inserts else applies)
+        rows = rows.select("*", named(_clause_number(merge, source, pairs, kinds), helpers.clause))
+        rows = rows.where(called(applies, "or", pairs.is_pair) if merge.inserts else applies)
     replaces = _replacing(merge, located)
     codes = {"update": replaces, "update_all": replaces, "delete": F.lit(DELETE), "insert": F.lit(ADD), "insert_all": F.lit(ADD)}
     action = F.lit(NOTHING)
@@ -108,14 +108,14 @@ def insertions(merge: AnalysedMerge, source: CachedSource, unmatched: DataFrame,
     return _with_values(merge, rows, [*columns, *_values(merge, {}, clause, kinds)], helpers, clause, kinds)
 
 
-def repeated_rows(merge: AnalysedMerge, source: CachedSource, joined: Joined) -> DataFrame:
+def repeated_rows(merge: AnalysedMerge, source: CachedSource, pairs: Joined) -> DataFrame:
     """The table's rows that clauses change for several rows of the source, once each: their `values`, and how many `times`."""
-    located = joined.located
-    changes = _clause_number(merge, source, joined, (MATCHED,)).isNotNull()
+    located = pairs.located
+    changes = _clause_number(merge, source, pairs, (MATCHED,)).isNotNull()
     places = [located.file.alias("file"), located.position.alias("row")]
     columns = [value.alias(name) for name, value in located.columns.items() if name in located.read]
-    pairs = joined.frame.where(changes).select(F.struct(*places).alias("place"), F.struct(*columns).alias("values"))
-    return pairs.groupBy("place").agg(F.count(F.lit(1)).alias("times"), F.first("values").alias("values")).where("times > 1")
+    rows = pairs.frame.where(changes).select(F.struct(*places).alias("place"), F.struct(*columns).alias("values"))
+    return rows.groupBy("place").agg(F.count(F.lit(1)).alias("times"), F.first("values").alias("values")).where("times > 1")
 
 
 def _is_sole(merge: AnalysedMerge, kinds: Sequence[str]) -> bool:
@@ -124,13 +124,13 @@ def _is_sole(merge: AnalysedMerge, kinds: Sequence[str]) -> bool:
     return len(clauses) == 1 and clauses[0].condition is None
 
 
-def _clause_number(merge: AnalysedMerge, source: CachedSource | None, joined: Joined | None, kinds: Sequence[str]) -> Column:
+def _clause_number(merge: AnalysedMerge, source: CachedSource | None, pairs: Joined | None, kinds: Sequence[str]) -> Column:
     """The number of the clause that applies to a row of these kinds; null if none does. Without a join, rows are the source's alone."""
     assert source is not None
     tests = {MATCHED: F.lit(False), NOT_MATCHED: F.lit(True)}
-    if joined is not None:
+    if pairs is not None:
         # the number is null where there is no row of the source
-        tests = {MATCHED: joined.is_pair, NOT_MATCHED: joined.located.file.isNull(), NOT_MATCHED_BY_SOURCE: source.number.isNull()}
+        tests = {MATCHED: pairs.is_pair, NOT_MATCHED: pairs.located.file.isNull(), NOT_MATCHED_BY_SOURCE: source.number.isNull()}
     cases: list[tuple[Column | None, Column]] = []
     for number, each in enumerate(merge.clauses):
         if each.clause.matched in kinds:

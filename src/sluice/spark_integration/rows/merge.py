@@ -29,7 +29,7 @@ from ..files.optimised import SETTING, gathering, is_wanted
 from ..files.writing import written_by_executors
 from ..scan.python_scan import rows_of
 from .analysis import AnalysedMerge, analyse
-from .instructions import helper_columns, insertions, instructions, joined, repeated_rows
+from .instructions import helper_columns, insertions, instructions, join, repeated_rows
 from .located import Located, layout_of, locate, target_in, without_whole_files
 from .plan_reads import depend_on_reads
 from .request import MergeRequest
@@ -128,7 +128,7 @@ def _done(merge: AnalysedMerge, source: CachedSource | None, located: Located, h
     Raises InvalidRequest, showing some of them, if rows were changed more than once: which of several rows of the source should win is not
     defined. A row that the only clause for matches, without a condition, deletes may be deleted several times.
     """
-    pairs = joined(merge, source, located, helpers)
+    pairs = join(merge, source, located, helpers)
     frame = instructions(merge, source, pairs, helpers)
     if source is None:
         return _by_tasks(merge, frame, helpers)

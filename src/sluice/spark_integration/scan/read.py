@@ -29,7 +29,8 @@ from ...tables.read.table_snapshot import TableSnapshot
 from ...tables.table import Table
 from ..active_session import use_session
 from ..jvm import column_named, named
-from ..options import default_storage_options, parse_timestamp
+from ..option_tables import parse_timestamp
+from ..options import default_storage_options
 from ..schemas import requested, to_spark
 from .deletions import deleted_rows
 from .native import Layout, rows_of_files, why_not_native
@@ -66,7 +67,7 @@ def read(
     use_session(spark)
     options = default_storage_options() if storage_options is None else dict(storage_options)
     table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
-    snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
+    snapshot = table.snapshot(version, parse_timestamp("timestampAsOf", timestamp) if isinstance(timestamp, str) else timestamp)
     told = {} if coordinator is None else {"coordinator": coordinator}
     told |= {"consistency": consistency}
     chosen = version is not None or timestamp is not None
