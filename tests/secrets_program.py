@@ -64,7 +64,7 @@ def with_tables(location: str, coordinator: str, options: dict[str, str]) -> Non
         mine,
         S3Options.parse(options),
     ]
-    shown += [trust, trust.tls, trust.auth_data, table._access.ours.committer, connect(coordinator), Address.parse(coordinator)]
+    shown += [trust, trust.tls, trust.auth_data, table.coordinated, connect(coordinator), Address.parse(coordinator)]
     for each in shown:
         print(repr(each), str(each), flush=True)
     told("pickling who one is", lambda: pickle.dumps(trust))

@@ -85,7 +85,7 @@ OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
 MAY_LOAD = {
     "looking for data sources": (5, ("sluice.storage", "pyarrow.compute", "kazoo")),
     "plan a write": (290, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
-    "write": (82, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.client.access", "sluice.coordinator.service.connect")),
+    "write": (82, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.client.open_table", "sluice.coordinator.service.connect")),
     "plan and commit a write": (290, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
     "schema": (200, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum")),
     "plan a read": (
@@ -94,13 +94,19 @@ MAY_LOAD = {
     ),
     "read": (
         41,
-        ("kazoo", "sluice.coordinator", "sluice.tables.client.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate"),
+        (
+            "kazoo",
+            "sluice.coordinator",
+            "sluice.tables.client.open_table",
+            "sluice.storage.log.snapshot",
+            "sluice.storage.pruning.predicate",
+        ),
     ),
     "plan a stream": (
         220,
         ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum"),
     ),
-    "read a stream": (60, ("kazoo", "sluice.tables.client.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate")),
+    "read a stream": (60, ("kazoo", "sluice.tables.client.open_table", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate")),
 }
 """How many of sluice's modules a phase may load, and what it loads none of."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .coordinator.api import Commit, Deadline, Lease, LeaseOn, Outcome, lease, lease_on, leases
     from .coordinator.errors import (
         ConcurrentAppendException,
         ConcurrentDeleteDeleteException,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
         Withdrawn,
         WrongCoordinator,
     )
-    from .coordinator.facade.leasing import Lease, LeaseOn, lease, lease_on, leases
-    from .coordinator.facade.values import Commit, Deadline, Outcome
     from .coordinator.health import Health, health
     from .delta.streaming import Stream, stream
     from .joining import transact, transaction
@@ -207,8 +206,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "coordinator.facade.leasing": ("Lease", "LeaseOn", "lease", "lease_on", "leases"),
-    "coordinator.facade.values": ("Commit", "Deadline", "Outcome"),
+    "coordinator.api": ("Commit", "Deadline", "Lease", "LeaseOn", "Outcome", "lease", "lease_on", "leases"),
     "coordinator.health": ("Health", "health"),
     "delta.streaming": ("Stream", "stream"),
     "joining": ("transact", "transaction"),

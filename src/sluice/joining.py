@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .coordinator.facade.table import this_client
-from .coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
+from .coordinator.api import DEFAULT_TIMEOUT_S, Timeout, this_client
 from .storage.arguments import checked
 from .storage.errors import InvalidRequest
 from .tables.joint_transaction import JointTransaction, Named

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from .coordinator.facade.administration import Address, start_embedded
+from .coordinator.api import Address, start_embedded
 from .spark_integration.options import STORAGE_OPTIONS_VARIABLE
 from .spark_integration.session.routing import Builder, send_statements
 from .storage.arguments import checked

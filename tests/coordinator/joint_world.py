@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.filing import Filing
 from sluice.coordinator.commit.outcomes import Commit, Outcome
+from sluice.coordinator.commit.table import CoordinatedTable
+from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.records import Head, digest
@@ -18,7 +20,7 @@ from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
 from sluice.storage.stores.memory import MemoryStore
 
-from .world import QUICK, World, append_intent
+from .world import QUICK, World, append_intent, commit_one
 
 
 def soon(seconds: float = 20.0) -> Deadline:
@@ -28,7 +30,7 @@ def soon(seconds: float = 20.0) -> Deadline:
 
 def alone(client: JointClient, name: str, intent: Intent, **options: Any) -> int:
     """Commit a transaction of one table; its version."""
-    return client.committers[name].commit(intent, client.head(name), soon(), **options).version
+    return commit_one(client.coordinated[name], intent, client.head(name), soon(), **options).version
 
 
 @dataclass
@@ -66,14 +68,14 @@ class JointWorld:
 
 
 class JointClient:
-    """One process with one session, and a committer for each table."""
+    """One process with one session, and an object for each table."""
 
     def __init__(self, world: JointWorld, limits: Limits = QUICK) -> None:
         self.world = world
         self.session: MemorySession = world.coordination.connect()
-        self.committers: dict[str, Committer] = {}
+        self.coordinated: dict[str, CoordinatedTable] = {}
         for name, table in world.tables.items():
-            self.committers[name] = Committer(TableContext(table.objects, table.tree, self.connect, SystemClock(), limits))
+            self.coordinated[name] = CoordinatedTable(TableContext(table.objects, table.tree, self.connect, SystemClock(), limits))
 
     def connect(self) -> MemorySession:
         if self.session.lost:
@@ -81,7 +83,7 @@ class JointClient:
         return self.session
 
     def head(self, name: str) -> Head:
-        state = self.committers[name].context.read_head()
+        state = self.coordinated[name].context.read_head()
         assert state is not None
         return state[0]
 
@@ -98,10 +100,8 @@ class JointClient:
         return {read: replace(seen, transaction_id=intents[written].transaction_id), **intents}
 
     def commit(self, intents: Mapping[str, Intent], *, timeout_s: float = 10.0, ack: str = "published") -> dict[str, Commit]:
-        committers = [self.committers[name] for name in intents]
-        by_location = {self.world.location(name): intent for name, intent in intents.items()}
-        lead = committers[0]
-        commits = lead.commit_together(committers, by_location, Deadline.after(timeout_s, SystemClock()), ack=ack)
+        filings = [Filing(self.coordinated[name], intent) for name, intent in intents.items()]
+        commits = commit_filings(filings, Deadline.after(timeout_s, SystemClock()), ack=ack)
         return {name: commits[self.world.location(name)] for name in intents if self.world.location(name) in commits}
 
     def append(self, names: Iterable[str], **options: str) -> dict[str, Commit]:
@@ -117,4 +117,4 @@ class JointClient:
         return [str(path) for path in self.session.apply(ops)]
 
     def outcome(self, name: str, transaction_id: str, timeout_s: float = 10.0) -> Outcome:
-        return self.committers[name].outcome(transaction_id, Deadline.after(timeout_s, SystemClock()))
+        return outcome_of(self.coordinated[name], transaction_id, Deadline.after(timeout_s, SystemClock()))

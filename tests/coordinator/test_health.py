@@ -116,7 +116,7 @@ def test_a_commit_that_nobody_decides_is_told(tmp_path: Path, monkeypatch: pytes
     table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
     with monkeypatch.context() as patched:
         patched.setattr(Decider, "decide", lambda *_: ())
-        table._access.ours.committer.alone = False
+        table.coordinated.alone = False
         with pytest.raises(OutcomeUnknown):
             table.append(ROWS, timeout_s=0.3)
         found = sluice.health(coordinator, bound_s=0.1)

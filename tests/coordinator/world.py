@@ -10,15 +10,15 @@ from typing import Any
 
 import orjson
 
-from sluice.coordinator.commit.committer import Committer
-from sluice.coordinator.commit.decider import Front
+from sluice.coordinator.commit.decider import Decider, Front
 from sluice.coordinator.commit.driver import Course
 from sluice.coordinator.commit.filing import Filing, file_intents
 from sluice.coordinator.commit.leg import Leg
 from sluice.coordinator.commit.outcomes import Commit
 from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.ratification import Batch
-from sluice.coordinator.commit.table_parts import TableParts
+from sluice.coordinator.commit.table import CoordinatedTable
+from sluice.coordinator.commit.transactions import commit_filings
 from sluice.coordinator.formats import Release
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext, TableState
@@ -43,20 +43,25 @@ PARTITIONED = Footprint(partition_types={"p": "string"})
 
 def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Deadline) -> Claim:
     """File an intent, as a writer does that dies then."""
-    [claim] = file_intents([Filing(TableParts(context), intent, head)], deadline)
+    [claim] = file_intents([Filing(CoordinatedTable(context), intent, head)], deadline)
     assert claim is not None
     return claim
 
 
-def see_through(committer: Committer, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
+def commit_one(table: CoordinatedTable, intent: Intent, head: Head, deadline: Deadline, *, ack: str = "published") -> Commit:
+    """Commit a transaction over one table."""
+    return commit_filings([Filing(table, intent, head)], deadline, ack=ack)[table.location]
+
+
+def see_through(coordinated: CoordinatedTable, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
     """Follow a transaction that is filed, until it is published."""
-    legs = [Leg.of(committer, intent.transaction_id, claim, intent)]
-    return Course(committer.decider, legs, deadline).run()[committer.location]
+    legs = [Leg.of(coordinated, intent.transaction_id, claim, intent)]
+    return Course(Decider(coordinated), legs, deadline).run()[coordinated.location]
 
 
-def decide(committer: Committer, state: TableState) -> Sequence[Batch]:
+def decide(coordinated: CoordinatedTable, state: TableState) -> Sequence[Batch]:
     """Decide what is queued, and die before it is published."""
-    return committer.decider.decide(Front(committer, state))
+    return Decider(coordinated).decide(Front(coordinated, state))
 
 
 def no_vectors(vector: DeletionVector) -> Rows:
@@ -83,7 +88,7 @@ class Client:
         self.context = TableContext(
             objects or world.objects, world.tree, self._connect, SystemClock(), limits, release=release or Release()
         )
-        self.committer = Committer(self.context)
+        self.coordinated = CoordinatedTable(self.context)
 
     def _connect(self) -> MemorySession:
         if self.session.lost:
@@ -95,8 +100,8 @@ class Client:
         assert state is not None
         return state[0]
 
-    def commit(self, intent: Intent, *, timeout_s: float = 5.0, ack: str = "published") -> Commit:
-        return self.committer.commit(intent, self.head(), Deadline.after(timeout_s, self.context.clock), ack=ack)
+    def commit(self, intent: Intent, head: Head | None = None, *, timeout_s: float = 5.0, ack: str = "published") -> Commit:
+        return commit_one(self.coordinated, intent, head or self.head(), Deadline.after(timeout_s, self.context.clock), ack=ack)
 
     def append(self, name: str | None = None, **changes: Any) -> Commit:
         return self.commit(append_intent(self.head(), name, **changes))

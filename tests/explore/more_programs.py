@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sluice.coordinator.commit.filing import Filing
+from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
-from sluice.coordinator.facade.table import CoordinatedTable
-from sluice.coordinator.leases.granting import LeaseHome, Wanted
+from sluice.coordinator.leases.granting import LeaseClient, Wanted
 from sluice.coordinator.leases.lease import acquire, paths_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
@@ -15,15 +16,15 @@ from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, Place
 from sluice.coordinator.nodes.presence import Presence
 from sluice.coordinator.rules.intent import ClientName, Footprint
-from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Txn
 from sluice.storage.errors import SluiceError, Unavailable
-from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import open_coordinated
 from sluice.tables.maintain.vacuum import vacuum
 
-from .programs import TIME_S, Program, added, append_intent, committer_of, context_of, head_of, intent_of, telling
+from ..coordinator.world import commit_one
+from .programs import TIME_S, Program, added, append_intent, context_of, coordinated_of, head_of, intent_of, telling
 from .seat import Seat
 
 _SOON_S = 1.0
@@ -39,16 +40,16 @@ def leased_appender(table: str, path: str, mode: str = EXCLUSIVE, limits: Limits
             work()
 
     def program(seat: Seat) -> None:
-        committer = committer_of(seat, table, limits)
-        home = LeaseHome(seat.connect, "small", seat, ClientName("small", seat.actor.index, seat.name), aside)
+        coordinated = coordinated_of(seat, table, limits)
+        home = LeaseClient(seat.connect, "small", seat, ClientName("small", seat.actor.index, seat.name), aside)
         try:
             lease = acquire(home, [Wanted(Place.of_table(TableTree(table)), mode)], wait_s=TIME_S)
         except SluiceError as none:
             seat.tell("lease", table, type(none).__name__)
             return
-        head = head_of(committer)
-        intent = append_intent(committer.context, head, path, leases=paths_of([lease]))
-        telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+        head = head_of(coordinated)
+        intent = append_intent(coordinated.context, head, path, leases=paths_of([lease]))
+        telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
         lease.release()
 
     return program
@@ -58,14 +59,14 @@ def joint_appender(tables: Sequence[str], path: str, limits: Limits | None = Non
     """Appends a file to several tables, in all of them or in none."""
 
     def program(seat: Seat) -> None:
-        committers = {table: committer_of(seat, table, limits) for table in tables}
-        lead = committers[tables[0]]
-        transaction = lead.context.new_transaction_id()
+        tables_here = {table: coordinated_of(seat, table, limits) for table in tables}
+        transaction = tables_here[tables[0]].context.new_transaction_id()
         intents = {
-            table: append_intent(each.context, head_of(each), path, transaction_id=transaction) for table, each in committers.items()
+            table: append_intent(each.context, head_of(each), path, transaction_id=transaction) for table, each in tables_here.items()
         }
         try:
-            commits = lead.commit_together(list(committers.values()), intents, Deadline.after(TIME_S, seat))
+            filings = [Filing(each, intents[name]) for name, each in tables_here.items()]
+            commits = commit_filings(filings, Deadline.after(TIME_S, seat))
         except OutcomeUnknown:
             seat.tell("unknown", tables[0], transaction)
         except NotCommitted as refused:
@@ -84,11 +85,11 @@ def application(table: str, path: str, number: int, limits: Limits | None = None
     """Appends a file as an application's transaction of that number, as two incarnations of one job may do."""
 
     def program(seat: Seat) -> None:
-        committer = committer_of(seat, table, limits)
-        head = head_of(committer)
+        coordinated = coordinated_of(seat, table, limits)
+        head = head_of(coordinated)
         footprint = Footprint(blind_append=True, app_versions={"app": number})
-        intent = intent_of(committer.context, head, [Txn("app", number), added(path)], footprint, validated_through=0)
-        telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+        intent = intent_of(coordinated.context, head, [Txn("app", number), added(path)], footprint, validated_through=0)
+        telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
 
     return program
 
@@ -98,7 +99,7 @@ def inquirer(table: str, transaction_id: str, limits: Limits | None = None) -> P
 
     def program(seat: Seat) -> None:
         try:
-            outcome = committer_of(seat, table, limits).outcome(transaction_id, Deadline.after(TIME_S, seat))
+            outcome = outcome_of(coordinated_of(seat, table, limits), transaction_id, Deadline.after(TIME_S, seat))
         except (OutcomeUnknown, Unavailable) as trouble:
             seat.tell("asking", table, type(trouble).__name__)
             return
@@ -115,14 +116,14 @@ def withdrawer(table: str, path: str) -> Program:
     """Appends a file, loses its patience, and takes back what it filed, unless it comes too late for that."""
 
     def program(seat: Seat) -> None:
-        committer = committer_of(seat, table)
-        head = head_of(committer)
-        intent = append_intent(committer.context, head, path)
+        coordinated = coordinated_of(seat, table)
+        head = head_of(coordinated)
+        intent = append_intent(coordinated.context, head, path)
         name = intent.transaction_id
         try:
-            done = committer.commit(intent, head, Deadline.after(_SOON_S, seat))
+            done = commit_one(coordinated, intent, head, Deadline.after(_SOON_S, seat))
         except OutcomeUnknown:
-            outcome = committer.outcome(name, Deadline.after(TIME_S, seat), against=withdrawal(name))
+            outcome = outcome_of(coordinated, name, Deadline.after(TIME_S, seat), withdrawing=True)
             if outcome.commit is None:
                 seat.tell("refused", table, name, outcome.state)
                 return
@@ -141,13 +142,13 @@ def staging_appender(table: str, limits: Limits | None = None) -> Program:
 
     def program(seat: Seat) -> None:
         context = _present(seat, table, limits)
-        committer = committer_of(seat, table, limits, context=context)
+        coordinated = coordinated_of(seat, table, limits, context=context)
         transaction = context.new_transaction_id()
         path = f"part-{transaction}.parquet"
         context.objects.put(path, b"rows")
-        head = head_of(committer)
+        head = head_of(coordinated)
         intent = append_intent(context, head, path, transaction_id=transaction)
-        telling(seat, table, transaction, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+        telling(seat, table, transaction, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
 
     return program
 
@@ -170,9 +171,9 @@ class Address(TableAddress):
         """The object store as the seat reaches it."""
         return self.seat.store(self.location)
 
-    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+    def context(self, limits: Limits | None = None) -> TableContext:
         """The table at its coordinator."""
-        return CoordinatedTable(_present(self.seat, self.location, limits), self.coordinator)
+        return _present(self.seat, self.location, limits)
 
 
 def collector(table: str, limits: Limits | None = None) -> Program:
@@ -180,7 +181,7 @@ def collector(table: str, limits: Limits | None = None) -> Program:
 
     def program(seat: Seat) -> None:
         try:
-            report = vacuum(Access.coordinated(Address.at(seat, table), limits))
+            report = vacuum(open_coordinated(Address.at(seat, table), limits))
         except (NotCommitted, OutcomeUnknown, Unavailable) as trouble:
             seat.tell("vacuum", table, type(trouble).__name__)
         else:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sluice.coordinator.commit.committer import Committer
 from sluice.coordinator.commit.outcomes import Commit, Outcome
+from sluice.coordinator.commit.table import CoordinatedTable
+from sluice.coordinator.commit.transactions import outcome_of, settle_queue
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
@@ -18,6 +19,7 @@ from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.errors import Unavailable
 
+from ..coordinator.world import commit_one
 from .seat import Seat
 
 __all__ = [
@@ -27,8 +29,8 @@ __all__ = [
     "append_intent",
     "appender",
     "asker",
-    "committer_of",
     "context_of",
+    "coordinated_of",
     "deleter",
     "head_of",
     "intent_of",
@@ -45,17 +47,27 @@ TIME_S = 60.0
 def context_of(seat: Seat, table: str, limits: Limits | None = None, **more: Any) -> TableContext:
     """A table as a client sees it."""
     client = ClientName("small", seat.actor.index, seat.name)
-    return TableContext(seat.store(table), TableTree(table), seat.connect, seat, limits or seat.limits, client, stores=seat.store, **more)
+    return TableContext(
+        seat.store(table),
+        TableTree(table),
+        seat.connect,
+        seat,
+        limits or seat.limits,
+        client,
+        stores=seat.store,
+        coordinator="memory://small",
+        **more,
+    )
 
 
-def committer_of(seat: Seat, table: str, limits: Limits | None = None, *, context: TableContext | None = None) -> Committer:
-    """A client's committer."""
-    return Committer(context or context_of(seat, table, limits))
+def coordinated_of(seat: Seat, table: str, limits: Limits | None = None, *, context: TableContext | None = None) -> CoordinatedTable:
+    """A client's object for a table."""
+    return CoordinatedTable(context or context_of(seat, table, limits))
 
 
-def head_of(committer: Committer) -> Head:
+def head_of(coordinated: CoordinatedTable) -> Head:
     """The head as this client sees it."""
-    state = committer.context.read_head()
+    state = coordinated.context.read_head()
     assert state is not None
     return state[0]
 
@@ -107,12 +119,12 @@ def appender(table: str, *paths: str, limits: Limits | None = None, ack: str = "
     """Appends files one after the other, blindly."""
 
     def program(seat: Seat) -> None:
-        committer = committer_of(seat, table, limits)
+        coordinated = coordinated_of(seat, table, limits)
         for path in paths:
-            head = head_of(committer)
-            intent = append_intent(committer.context, head, path)
+            head = head_of(coordinated)
+            intent = append_intent(coordinated.context, head, path)
             deadline = Deadline.after(TIME_S, seat)
-            telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, deadline, ack=ack))  # noqa: B023
+            telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, deadline, ack=ack))  # noqa: B023
 
     return program
 
@@ -121,16 +133,16 @@ def deleter(table: str, old: str, new: str, limits: Limits | None = None) -> Pro
     """Replaces one file of version 0 by another, having read it there."""
 
     def program(seat: Seat) -> None:
-        committer = committer_of(seat, table, limits)
-        head = head_of(committer)
+        coordinated = coordinated_of(seat, table, limits)
+        head = head_of(coordinated)
         actions: list[Action] = [RemoveFile(old, True, deletion_timestamp=1), added(new)]
         intent = intent_of(
-            committer.context,
+            coordinated.context,
             replace(head, version=0),
             actions,
             Footprint(read_files=(old,), removes=(old,), partition_types={"p": "string"}),
         )
-        telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+        telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
 
     return program
 
@@ -140,7 +152,7 @@ def settler(table: str, limits: Limits | None = None) -> Program:
 
     def program(seat: Seat) -> None:
         try:
-            committer_of(seat, table, limits).settle_queue(Deadline.after(TIME_S, seat))
+            settle_queue(coordinated_of(seat, table, limits), Deadline.after(TIME_S, seat))
         except (OutcomeUnknown, Unavailable) as trouble:
             seat.tell("settling", table, type(trouble).__name__)
 
@@ -151,10 +163,10 @@ def publisher(table: str, times: int = 1, limits: Limits | None = None) -> Progr
     """Publishes what is ratified, as any client may at any time."""
 
     def program(seat: Seat) -> None:
-        committer = committer_of(seat, table, limits)
+        coordinated = coordinated_of(seat, table, limits)
         for _ in range(times):
             try:
-                committer.publisher.publish_pending()
+                coordinated.publisher.publish_pending()
             except Unavailable as trouble:
                 seat.tell("publishing", table, type(trouble).__name__)
 
@@ -165,12 +177,12 @@ def asker(filed: Sequence[tuple[str, str]], tables: Sequence[str]) -> Program:
     """Asks what became of these transactions, each in its table, and sees everything published."""
 
     def program(seat: Seat) -> None:
-        committers = {table: committer_of(seat, table) for table in tables}
+        tables_here = {table: coordinated_of(seat, table) for table in tables}
         for table, transaction in filed:
-            outcome: Outcome = committers[table].outcome(transaction, Deadline.after(TIME_S, seat))
+            outcome: Outcome = outcome_of(tables_here[table], transaction, Deadline.after(TIME_S, seat))
             repeated = outcome.commit is not None and outcome.commit.repeated
             seat.tell("asked", table, transaction, "repeated" if repeated else outcome.state)
-        for committer in committers.values():
-            committer.publisher.publish_pending()
+        for coordinated in tables_here.values():
+            coordinated.publisher.publish_pending()
 
     return program

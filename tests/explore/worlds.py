@@ -10,8 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sluice.coordinator.commit.committer import Committer
-from sluice.coordinator.facade.table import CoordinatedTable
+from sluice.coordinator.commit.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
@@ -26,6 +25,7 @@ from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import creation
 
+from ..coordinator.world import commit_one
 from ..judge.judge import Judge
 from .actor import Actor
 from .more_programs import application, collector, inquirer, joint_appender, leased_appender, staging_appender, withdrawer
@@ -116,9 +116,9 @@ class _PlainAddress(TableAddress):
         """The object store."""
         return self.made.objects
 
-    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+    def context(self, limits: Limits | None = None) -> TableContext:
         """The table at its coordinator."""
-        return CoordinatedTable(self.made, self.coordinator)
+        return self.made
 
 
 def _set_up(world: World) -> Services:
@@ -129,15 +129,15 @@ def _set_up(world: World) -> Services:
         store = MemoryStore(table)
         store.forget()
         store = MemoryStore(table)
-        context = TableContext(store, TableTree(table), lambda: session, _StillClock(), QUEUE)
+        context = TableContext(store, TableTree(table), lambda: session, _StillClock(), QUEUE, coordinator="memory://small")
         if world.created:
             creation.create(_PlainAddress.of_context(context), SCHEMA, [], {})
         else:
             make_tree(context, Head())
         if world.files:
-            committer = Committer(context)
+            coordinated = CoordinatedTable(context)
             intent = intent_of(context, Head(), [added(path) for path in world.files], Footprint(blind_append=True))
-            committer.commit(intent, head_of(committer), Deadline.after(60.0, context.clock))
+            commit_one(coordinated, intent, head_of(coordinated), Deadline.after(60.0, context.clock))
         objects |= {(table, key): content for key, (content, _) in store.disk.objects.items()}
         store.forget()
     return Services.of(coordination.tree, objects, behind="behind" in world.kinds)

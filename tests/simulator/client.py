@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sluice
+from sluice.coordinator.api import outcome_of
 from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.errors import OutcomeUnknown, TreeReplaced
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
@@ -171,9 +172,9 @@ def ask(addresses: Sequence[Address], undecided: Sequence[Sequence[str]], timeou
         if history.lost_at is not None and history.at(address.location).number not in history.recovered:
             rebuilt(address, 0.0)
         access = opened(address)
-        table, ours = history.at(address.location), access.ours
+        table, ours = history.at(address.location), access
         for each in transaction_ids:
-            outcome: Outcome = ours.outcome(each, timeout_s)
+            outcome: Outcome = outcome_of(ours, each, timeout_s)
             number = {} if outcome.commit is None else {table.number: outcome.commit}
             table.outcomes[each] = (
                 _answer_of(number) if number else Answer(outcome.state, reason="" if outcome.error is None else _told(outcome.error))

@@ -22,13 +22,12 @@ from importlib import import_module
 from itertools import count
 from pkgutil import iter_modules
 from types import ModuleType, SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import sluice.coordinator
 import sluice.storage
 import sluice.tables
-from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.leases import turns
 from sluice.coordinator.limits import Limits
@@ -275,9 +274,8 @@ def simulated_environment(
         assert machine is not None
         return address_of(machine, location)
 
-    def opened(location: str, _: object, coordinator: str | None, *, limits: Limits | None = None, **__: object) -> CoordinatedTable:
-        context: TableContext = cast("Any", address(location)).context(limits)
-        return CoordinatedTable(context, coordinator)
+    def context(plain: TableAddress, limits: Limits | None = None) -> TableContext:
+        return address(plain.location).context(limits)
 
     before, before_too = set(Background._all), set(Checkpointer._all)
     patches: list[Any] = [
@@ -289,7 +287,7 @@ def simulated_environment(
         patch.object(turns, "_of_thread", TaskLocal()),
         patch.object(identity, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
         patch.object(presence, "_TERM_S", term_s),
-        patch.object(CoordinatedTable, "open", staticmethod(opened)),
+        patch.object(TableAddress, "context", context),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
         patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(file_writer, "time", SimpleNamespace(time_ns=_time_ns)),

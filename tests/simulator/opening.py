@@ -20,8 +20,8 @@ from sluice.storage.constants import COORDINATOR_KEY
 from sluice.storage.errors import InvalidRequest, NotATable, TableExists, Unavailable
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.objects import ObjectStore
-from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import OpenTable, open_coordinated
 from sluice.tables.manage import creation
 
 from .machine import Machine
@@ -90,6 +90,7 @@ class Address(TableAddress):
             limits or self.limits,
             ClientName("simulated", 1000 + machine.number, machine.name),
             presence=machine.presence,
+            coordinator=self.coordinator,
             stores=machine.store_at,
             release=cast("Release", _Installed(machine)),
         )
@@ -134,15 +135,15 @@ def create_table(address: Address, settings: Settings) -> None:
             address.machine.clock.sleep(1.0)
 
 
-def opened(address: Address) -> Access:
+def opened(address: Address) -> OpenTable:
     """The table, brought in again when somebody gave it back and died."""
     try:
-        return Access.coordinated(address, address.limits)
+        return open_coordinated(address, address.limits)
     except NotATable:
         if address.machine.around.history.lost_at is not None:
             raise
         creation.attach(address)
-        return Access.coordinated(address, address.limits)
+        return open_coordinated(address, address.limits)
 
 
 def rebuilt(address: Address, wait_s: float) -> None:

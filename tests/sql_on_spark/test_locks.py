@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.facade.administration import Place, TableTree, break_lease, connect
+from sluice.coordinator.api import Place, TableTree, break_lease, connect
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication import failure_points
 from sluice.spark_integration.active_session import run_stop_hooks

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import orjson
 
 import sluice
-from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
@@ -21,8 +20,8 @@ from sluice.storage.log.segment import latest_version
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryDisk, MemoryStore
-from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import OpenTable
 
 from .conftest import Place
 
@@ -91,9 +90,15 @@ class Writer:
         self.address = TableAddress.of(self.place.location, self.place.coordinator, self.storage_options)
         self.presence = Presence(self.connect, application="writer", clock=self.clock)
         context = TableContext(
-            self.address.store(), TableTree(self.address.location), self.connect, self.clock, self.limits, presence=self.presence
+            self.address.store(),
+            TableTree(self.address.location),
+            self.connect,
+            self.clock,
+            self.limits,
+            presence=self.presence,
+            coordinator=self.place.coordinator,
         )
-        self.access = Access(self.address, context.objects, CoordinatedTable(context, self.place.coordinator))
+        self.access = OpenTable(self.address, context)
         self.table = sluice.Table(self.access)
 
     def connect(self) -> MemorySession:

@@ -455,7 +455,7 @@ def test_consumers_are_listed_with_their_lag(shop: Shop) -> None:
     sizes = shop.source.snapshot().files()["size"].to_pylist()
     assert (state.name, state.position, state.behind, state.into) == ("copy", 3, 2, (shop.out.location,))
     assert state.bytes_behind == sum(sizes[-2:])
-    assert state.holder == shop.source.access.ours.application
+    assert state.holder == shop.source.coordinated.application
     assert [each.holder for each in shop.source.consumers()] == [""]
 
 
@@ -485,7 +485,7 @@ def test_a_dropped_table_takes_its_consumers_along(shop: Shop) -> None:
 def test_a_position_of_a_newer_release_is_left_to_it(shop: Shop) -> None:
     with shop.consumer() as consumer:
         consumed(consumer, 1)
-    session, path = connect(shop.coordinator), shop.source.access.ours.context.tree.consumer("copy")
+    session, path = connect(shop.coordinator), shop.source.coordinated.context.tree.consumer("copy")
     node = session.read(path)
     assert node is not None
     newer = {**orjson.loads(node.data), "format": CONSUMER_FORMAT + 1, "more": 1}

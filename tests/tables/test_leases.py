@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 import pytest
 
 import sluice
-from sluice.coordinator.facade.values import Reads, touched_by_reads
+from sluice.coordinator.api import Reads, touched_by_reads
 from sluice.coordinator.leases import lease as of_coordinator
 from sluice.coordinator.leases.listing import list_leases
 from sluice.coordinator.leases.pins import EVERYTHING, pinned_versions, pins_of
@@ -55,7 +55,7 @@ def expire(coordinator: str) -> None:
 
 
 def context_of(table: sluice.Table) -> TableContext:
-    return table._access.ours.context
+    return table.coordinated.context
 
 
 # -- commits of others ---------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_who_looked_before_somebody_else_committed_queues(place: Place) -> None:
     for number in range(3):
         table.append(flights(("JFK", 1, number)))
     begun = table.begin()
-    table.access.ours.head(ahead=True)
+    table.coordinated.head(ahead=True)
     begun.append(flights(("JFK", 2, 1)))
     other.append(flights(("JFK", 3, 1)))
     commit = begun.commit()
@@ -95,18 +95,18 @@ def test_what_was_read_ahead_long_ago_is_read_again(place: Place, monkeypatch: p
     table = place.open()
     for number in range(2):
         table.append(flights(("JFK", 1, number)))
-    context = table.access.ours.context
-    table.access.ours.head(ahead=True)
-    first = context.looked()
+    context = table.coordinated.context
+    table.coordinated.head(ahead=True)
+    first = context.cached_state()
     table.append(flights(("JFK", 2, 1)))
-    again = context.looked()
+    again = context.cached_state()
     assert first is not None
     assert again is not None
     assert again.head.version == first.head.version + 1
-    table.access.ours.head(ahead=True)
+    table.coordinated.head(ahead=True)
     object.__setattr__(context, "limits", context.limits.but(patience_s=1e-9))
     with waits(place, monkeypatch) as seen:
-        assert context.looked() is not None
+        assert context.cached_state() is not None
     assert seen == {"look": 1}
 
 
@@ -115,7 +115,7 @@ def test_who_queues_anyhow_does_not_look_at_the_queue_twice(place: Place, monkey
     place.create(partition_by=[])
     table = place.open()
     table.append(flights(("JFK", 1, 1)))
-    table._access.ours.committer.alone = False
+    table.coordinated.alone = False
     with waits(place, monkeypatch) as seen:
         commit = table.append(flights(("JFK", 1, 2)))
     assert commit is not None
@@ -131,7 +131,7 @@ def test_who_queues_anyhow_asks_for_nothing_that_it_does_not_use(place: Place, m
     place.create(partition_by=[])
     table = place.open()
     table.append(flights(("JFK", 1, 1)))
-    table._access.ours.committer.alone = False
+    table.coordinated.alone = False
     kind: Any = type(connect.connect(place.coordinator))
     honest, asked = kind.look, list[list[str]]()
 
@@ -146,5 +146,5 @@ def test_who_queues_anyhow_asks_for_nothing_that_it_does_not_use(place: Place, m
         patch.setattr(kind, "look", look)
         patch.setattr(kind, "read_many", read_many)
         table.append(flights(("JFK", 1, 2)))
-    root = table.access.ours.context.tree.root.rpartition("/")[2]
+    root = table.coordinated.context.tree.root.rpartition("/")[2]
     assert asked[:2] == [[root, "head"], ["head", "published", "0", "verdicts"]]

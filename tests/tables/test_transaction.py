@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sluice
-from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.admission import submission
+from sluice.coordinator.commit.transactions import commit_filings
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.stores.memory import MemoryStore
@@ -198,15 +199,14 @@ def test_what_brought_no_answer_is_committed_by_asking_again(
     table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
     begun = table.begin()
     begun.delete("delay = 1")
-    commit = Committer.commit
 
-    def lose(*given: Any, **named: Any) -> sluice.Commit:
+    def lose(*given: Any, **named: Any) -> Any:
         if took_effect:
-            commit(*given, **named)
+            commit_filings(*given, **named)
         raise error("no answer in time", transaction_id=begun.id)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Committer, "commit", lose)
+        patch.setattr(submission, "commit_filings", lose)
         with pytest.raises(error):
             begun.commit()
     assert begun.state == "undecided"
@@ -222,13 +222,13 @@ def test_what_brought_no_answer_is_committed_by_asking_again(
 
 
 def test_a_block_that_ends_in_an_unknown_outcome_can_be_committed_later(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(*given: Any, **named: Any) -> sluice.Commit:
+    def lose(*given: Any, **named: Any) -> Any:
         raise sluice.OutcomeUnknown("no answer in time", transaction_id="t", stage="intent")
 
     begun = table.begin()
     begun.delete("delay = 1")
     with monkeypatch.context() as patch:
-        patch.setattr(table.access.ours, "commit", lose)
+        patch.setattr(submission, "submit_together", lose)
         with pytest.raises(sluice.OutcomeUnknown), begun:
             begun.scan()
     assert begun.state == "undecided"

@@ -10,17 +10,7 @@ from typing import Final
 
 import click
 
-from ..coordinator.facade.administration import (
-    Broken,
-    CoordinationStore,
-    Place,
-    break_lease,
-    connect,
-    list_broken,
-    list_leases,
-    place_of_table,
-)
-from ..coordinator.facade.values import SystemClock
+from ..coordinator.api import Broken, CoordinationStore, Place, SystemClock, break_lease, connect, list_broken, list_leases, place_of_table
 from ..coordinator.times import text_of as time_text
 from ..storage.stores.location import normalise
 from .parts import ListsByItself, all_of, coordinator_option, json_option, print_facts, print_grid, print_json

@@ -12,8 +12,7 @@ import click
 import orjson
 import pyarrow as pa
 
-from ..coordinator.facade.administration import check_address
-from ..coordinator.facade.values import Deadline, SystemClock, bounding
+from ..coordinator.api import Address, Deadline, bounding
 from ..shell.printing import console_on, draw
 from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
@@ -63,7 +62,7 @@ class Checked(click.ParamType[Any]):
 
 def _address(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
     """The coordinator's address, if it is one."""
-    check_address(given)
+    Address.parse(given)
     return given
 
 
@@ -177,5 +176,5 @@ def within(timeout_s: float | None) -> Iterator[Deadline | None]:
     if timeout_s is None:
         yield None
         return
-    with bounding(timeout_s, SystemClock()) as limit:
+    with bounding(timeout_s) as limit:
         yield limit

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ..coordinator.facade.administration import connect, list_clients, release
+from ..coordinator.api import connect, list_clients, release
 from ..coordinator.times import text_of as time_text
 from ..demo.run import run_demo
 from ..demo.workspace import DemoOptions
@@ -23,7 +23,7 @@ from .parts import Checked, all_of, coordinator_option, json_option, print_grid,
 @all_of(coordinator_option, json_option)
 def clients_command(coordinator: str | None, as_json: bool) -> None:
     """List the clients connected to a coordinator, oldest first."""
-    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(coordinator)]
+    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(connect(coordinator))]
     if as_json:
         print_json(rows)
     else:

@@ -2,7 +2,6 @@
 
 Rooms, each of which imports only those after it:
 
-- `facade`: everything that the floors above may ask for, as one object per table
 - `admission`: turns a change into an intent, compares it with earlier commits, and waits for leases that stop it
 - `commit`: filing, deciding and ratifying transactions, and finding them again
 - `publication`: ratified versions become files of the log
@@ -12,6 +11,7 @@ Rooms, each of which imports only those after it:
 - `rules`: which of two transactions conflict; pure
 - `service`: the protocol for ZooKeeper, sessions over kazoo, the twin in memory, the embedded server
 
-`errors.py` has the errors of committing, `health.py` decides whether a server may be taken out. Imports `storage` only.
-Begin with `facade/table.py`, then `commit/driver.py`.
+`api.py` names what the floors above use. `errors.py` has the errors of committing, `health.py` decides whether a server may be taken out,
+`examination.py` finds what is wrong with a table's nodes. Imports `storage` only.
+Begin with `commit/table.py`, what a client keeps for one table, then `commit/driver.py`.
 """

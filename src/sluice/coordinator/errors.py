@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..storage.errors import Corrupt, InvalidRequest, NotATable, SluiceError, Unavailable
+from ..storage.errors import Corrupt, InvalidRequest, NotATable, SluiceError, TableDropped, Unavailable
 
 __all__ = [
     "ConcurrentAppendException",
@@ -70,11 +70,21 @@ __all__ = [
     "Withdrawn",
     "WrongCoordinator",
     "naming",
+    "table_dropped",
 ]
 
 
 class NotCommitted(SluiceError):
     """Raised when the transaction is certainly not in the log and never will be."""
+
+
+def table_dropped(location: str) -> TableDropped:
+    """The error for a table that was dropped or forgotten."""
+    return TableDropped(
+        f"the table at {location} was dropped, or forgotten because its folder was gone (sluice drop, sluice forget); what is not "
+        "committed is lost. Open or create another one, or bring back one dropped by its name (sluice tables dropped)",
+        location=location,
+    )
 
 
 @contextmanager

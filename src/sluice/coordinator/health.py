@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
-from urllib.parse import unquote
 
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
@@ -18,7 +17,8 @@ from ..storage.errors import SluiceError
 from .commit.queue import undecided
 from .errors import UnknownFormat
 from .fields import MalformedRecord
-from .nodes.layout import TABLES, TableTree, VerdictName
+from .nodes.creation import known_locations
+from .nodes.layout import TableTree, VerdictName
 from .nodes.records import BatchRecord, Head, Published
 from .rules.intent import Intent
 from .service.address import Address
@@ -140,7 +140,7 @@ def _unseen(why: str) -> tuple[Check, Check]:
 
 def _tables(session: CoordinationStore, clock: Clock, bound_s: float) -> tuple[Check, Check]:
     try:
-        locations = sorted(unquote(name) for name in session.children(TABLES) or ())
+        locations = known_locations(session)
         late: list[str] = []
         waiting: list[str] = []
         unread: list[str] = []

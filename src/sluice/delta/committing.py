@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ..coordinator.api import DEFAULT_TIMEOUT_S
 from ..storage.dataclass import dataclass
 from ..tables.table import Table
 from ..tables.transact import transact
@@ -56,5 +56,5 @@ def committed(table: Table, terms: Terms, work: Callable[[Transaction], T]) -> T
         unless_done,
         attempts=terms.attempts,
         timeout_s=DEFAULT_TIMEOUT_S,
-        application=table.access.ours.application,
+        application=table.coordinated.application,
     )

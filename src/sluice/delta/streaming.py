@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ..coordinator.api import DEFAULT_TIMEOUT_S
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.data_source.write_commit import opened
 from ..spark_integration.errors import as_spark_users_know
@@ -134,7 +134,7 @@ class Stream:
                 JointTransaction.leases_on_reads,
                 attempts,
                 DEFAULT_TIMEOUT_S,
-                targets[0].access.ours.application,
+                targets[0].coordinated.application,
             )
 
         with as_spark_users_know():

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from ..coordinator.api import Commit
 from ..coordinator.errors import ConcurrentModification
-from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 
 GO = "go"

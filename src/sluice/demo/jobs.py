@@ -20,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.facade.values import Commit
+from ..coordinator.api import Commit
 from ..tables.table import Table
 from .flights import IS_CANCELLED, NEEDS_CORRECTION, PARTITION_BY, STREAM, correct, load, read_csv, read_flights, stream_flights
 from .job import Job, run

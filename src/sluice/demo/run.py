@@ -28,7 +28,7 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa
 from rich.console import Console
 
-from ..coordinator.facade.values import Commit
+from ..coordinator.api import Commit
 from ..tables.table import Table
 from .bookings import book
 from .engines import require_engines

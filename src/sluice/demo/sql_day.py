@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.console import Console
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ..coordinator.api import DEFAULT_TIMEOUT_S
 from ..shell.engines import LOCAL, Engines
 from ..shell.printing import draw
 from ..storage.errors import InvalidRequest, SluiceError

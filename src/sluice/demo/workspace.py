@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from ..coordinator.facade.administration import release
+from ..coordinator.api import release
 from ..dev.moto_server import S3DevServer
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise, open_store

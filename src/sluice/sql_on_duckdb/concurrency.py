@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.facade.conflict_prediction import Foreseen
+from ..coordinator.api import Foreseen
 from ..sql_plain.concurrency import foreseeing
 from ..sql_plain.concurrency.blocks import Done, Step, changing, done_by, rows_written, run_block, truncated
 from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ..coordinator.api import DEFAULT_TIMEOUT_S
 from ..sql_plain.definitions.creating import Definition
 from ..sql_plain.definitions.tables import with_rows
 from ..sql_plain.inserting import left_to_table, names_for

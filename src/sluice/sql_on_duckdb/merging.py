@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ..coordinator.facade.values import Reads
+from ..coordinator.api import Reads
 from ..coordinator.rules.operation_kinds import Kind
 from ..sql_plain.place import called, source_called
 from ..sql_plain.request import Edit

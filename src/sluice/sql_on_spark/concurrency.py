@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, ByteType, DateType, IntegerType, LongType, ShortType, StringType
 
-from ..coordinator.facade.conflict_prediction import Foreseen
+from ..coordinator.api import Foreseen
 from ..delta.joint import TablePart
 from ..delta.metrics import frame
 from ..delta.metrics import frame as answered

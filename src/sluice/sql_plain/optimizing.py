@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..coordinator.facade.values import Commit
+from ..coordinator.api import Commit
 from ..storage.actions import AddFile
 from ..storage.dataclass import dataclass
 from ..tables.client.property_rules import indexed_columns_of
@@ -95,7 +95,7 @@ def _entries(table: Table, commit: Commit, *, after: int) -> list[HistoryEntry]:
 
 def _added(table: Table, versions: set[int], owners: set[str]) -> list[AddFile]:
     """The files that these transactions added: their names carry the transaction's id."""
-    actions = (action for _, each in table.access.ours.log.commits(sorted(versions)) for action in each)
+    actions = (action for _, each in table.coordinated.log.commits(sorted(versions)) for action in each)
     return [each for each in actions if isinstance(each, AddFile) and any(owner in each.path for owner in owners)]
 
 

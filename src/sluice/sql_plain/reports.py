@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from ..coordinator.facade.values import Commit
+from ..coordinator.api import Commit
 from ..storage.dataclass import dataclass
 from ..storage.jsontext import dumps
 from ..storage.schema.datatypes import StructType

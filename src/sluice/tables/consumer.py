@@ -21,14 +21,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
+from ..coordinator.api import Change, Deadline, Hold, Lease, Pin, SystemClock, Timeout, hold_consumer, pin_version, require_one_coordinator
 from ..coordinator.errors import ConcurrentTransactionException, CoordinatorUnavailable, LeaseHeld, LeaseLost, NotCommitted
-from ..coordinator.facade.leasing import Hold, Lease, hold_consumer
-from ..coordinator.facade.multi_table import require_one_coordinator
-from ..coordinator.facade.values import Change, Deadline, Pin, SystemClock, Timeout
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
-from .client.access import Access
+from .client.open_table import OpenTable
 from .joint_transaction import CommitInfo, Elsewhere, JointTransaction, Named
 from .read.following import ChangeBatch, ChangePlace, ChangeReader, Selection, latest_of
 from .read.published_versions import published_versions
@@ -86,7 +84,7 @@ class Consumer:
 
     def __init__(
         self,
-        access: Access,
+        table: OpenTable,
         name: str,
         *,
         after: int | None,
@@ -96,13 +94,13 @@ class Consumer:
         timeout_s: Timeout | None,
     ) -> None:
         self.name = name
-        self._access, self._after, self._selection, self._wait_s, self._timeout_s = access, after, selection, wait_s, timeout_s
-        self._into = {table.access.address.location: table for table in into}
-        if access.address.location in self._into:
-            raise InvalidRequest(f"into names {access.address.location} itself: the consumer would consume what it writes")
-        require_one_coordinator([access.ours, *(table.access.ours for table in self._into.values())])
-        self._table_id = access.current().metadata.id
-        self._waiting = published_versions(access, _WAIT_S)
+        self._table, self._after, self._selection, self._wait_s, self._timeout_s = table, after, selection, wait_s, timeout_s
+        self._into = {each.access.location: each for each in into}
+        if table.location in self._into:
+            raise InvalidRequest(f"into names {table.location} itself: the consumer would consume what it writes")
+        require_one_coordinator([table.context, *(each.coordinated.context for each in self._into.values())])
+        self._table_id = table.current().metadata.id
+        self._waiting = published_versions(table, _WAIT_S)
         self._in_hand: ChangeBatch | None = None
         self._latest = -1
         self._pin: Pin | None = None
@@ -140,7 +138,7 @@ class Consumer:
 
         Raises LeaseHeld if another instance has taken over for longer than `wait_s`, and the errors of `Follower`.
         """
-        deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s, SystemClock())
+        deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s)
         while not self._waiting.closed:
             if self._hold.lease.lost.is_set():
                 self._take_again()
@@ -197,7 +195,7 @@ class Consumer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Consumer({self.name!r} of {self._access.address.location!r}, position={self.position})"
+        return f"Consumer({self.name!r} of {self._table.location!r}, position={self.position})"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -219,10 +217,10 @@ class Consumer:
 
     def _take(self, wait_s: Timeout | None) -> None:
         """Become the consumer, at the position that the last instance left."""
-        self._hold: Hold = hold_consumer(self._access.ours, self.name, wait_s)
+        self._hold: Hold = hold_consumer(self._table.context, self.name, wait_s)
         try:
             run, place = self._resume()
-            self._reader = ChangeReader(self._access, place.version, self._selection, place.files)  # refuses a place that is none
+            self._reader = ChangeReader(self._table, place.version, self._selection, place.files)  # refuses a place that is none
             record = self._hold.record
             into = tuple(sorted(self._into))
             if record is None or (record.run, self.place, record.into) != (run, place, into):
@@ -235,7 +233,7 @@ class Consumer:
 
     def _take_again(self) -> None:
         """Become the consumer again after the lease was lost: whatever was in hand may have been consumed by another instance."""
-        _log.warning("the consumer %s of %s lost its lease and takes it again", self.name, self._access.address.location)
+        _log.warning("the consumer %s of %s lost its lease and takes it again", self.name, self._table.location)
         self._hold.release()
         if self._wait_s is not None:
             self._take(self._wait_s)
@@ -255,15 +253,15 @@ class Consumer:
         # check: outputs-say-how-far (max(each.items()) -> (0, ChangePlace(-1)))
         known += [max(each.items()) for each in recorded.values() if each]
         if not known:
-            return 0, ChangePlace(latest_of(self._access) if self._after is None else self._after)
+            return 0, ChangePlace(latest_of(self._table) if self._after is None else self._after)
         run, place = max(known)
         self._written = {location: each.get(run) for location, each in recorded.items()}
         found = {each for each in self._written.values() if each is not None}
         if found and len({*self._written.values()}) > 1:
-            accesses = {location: table.access for location, table in self._into.items()}
+            tables = {location: table.coordinated for location, table in self._into.items()}
             application = _application(self._table_id, self.name, run), _number(max(found))
             # check: half-consumed-is-not-consumed
-            done_in_all(accesses, application, "published", {location: snapshot.version for location, snapshot in shown.items()})
+            done_in_all(tables, application, "published", {location: snapshot.version for location, snapshot in shown.items()})
         return run, place
 
     def _consumed(self, batch: ChangeBatch) -> None:
@@ -277,7 +275,7 @@ class Consumer:
         former, self._pinned_s = self._pin, SystemClock().monotonic_s()
         try:
             # check: consumers-pin-their-position
-            self._pin = self._access.ours.pin(max(self.position, 0), onwards=True)
+            self._pin = pin_version(self._table.context, max(self.position, 0), onwards=True)
         except (VersionNotFound, Unavailable) as trouble:
             _log.warning("the position of the consumer %s is not pinned: %s", self.name, trouble.message)
         if former is not None and former is not self._pin:
@@ -332,8 +330,8 @@ class ConsumerTransaction(JointTransaction):
         assert self._application is not None
         self._consumer.require_left({location: part.basis[0] for location, part in self._parts.items()}, self._application)
 
-    def _to_file(self, access: Access, change: Change) -> Change:
-        change = super()._to_file(access, change)
+    def _to_file(self, table: OpenTable, change: Change) -> Change:
+        change = super()._to_file(table, change)
         # check: consumers-commit-under-their-lease (leases=(*change.leases, *self._lease.nodes) -> leases=change.leases)
         return replace(change, leases=(*change.leases, *self._lease.nodes))
 

@@ -11,34 +11,35 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.facade.leasing import LeaseOn, lease_on_table
-from ..coordinator.facade.multi_table import (
-    commit_together,
-    naming,
-    require_coordinator,
-    require_one_coordinator,
-    version_beside,
-    versions_together,
-)
-from ..coordinator.facade.values import (
+from ..coordinator.api import (
     DEFAULT_TIMEOUT_S,
     Chance,
     Change,
     Commit,
     Deadline,
+    LeaseOn,
     SystemClock,
     Timeout,
     bounding,
+    lease_on_table,
+    naming,
+    outcome_of,
+    require_coordinator,
+    require_one_coordinator,
+    submit_together,
     touched_by_reads,
+    version_beside,
+    versions_together,
 )
+from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.rules.intent import TABLES_MAX
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise
-from .client.access import Access
 from .client.address import TableAddress
+from .client.open_table import OpenTable, open_table
+from .client.published_table import beyond
 from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_writes import TableWrites
 from .transaction import Transaction
@@ -63,7 +64,7 @@ computed from; None for unknown rows.
 
 
 def _location(table: Named) -> str:
-    return _at(table.access) if isinstance(table, TableWrites) else normalise(table)
+    return _at(table.coordinated) if isinstance(table, TableWrites) else normalise(table)
 
 
 class CommitInfo(Mapping[str, Commit]):
@@ -124,7 +125,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._waiting: dict[str, list[Callable[[Transaction], object]]] = {}
         """Operations on the parts of tables that do not take part yet."""
         self._id = ""
-        self._changes: list[tuple[Access, Change]] | None = None
+        self._changes: list[tuple[OpenTable, Change]] | None = None
         self._info = CommitInfo({})
         self._chance: Chance | None = None
         self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
@@ -157,7 +158,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         read = [(self._tables[location], part.basis) for location, part in self._parts.items() if part.basis[1] is not None]
         covered = [(table, None if whole else touched_by_reads(*basis)) for table, basis in read]
         return [
-            lease_on_table(table.access.ours.leases, table.access.current(), "exclusive", None if scope is None else scope.sql, name)
+            lease_on_table(table.coordinated.leases, table.access.current(), "exclusive", None if scope is None else scope.sql, name)
             for table, scope in covered
         ]
 
@@ -275,27 +276,27 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def _open(self, table: Named) -> TableWrites:
         if self._coordinator is not None and isinstance(table, TableWrites):
-            require_coordinator(table.access.ours, self._coordinator)
+            require_coordinator(table.coordinated.context, self._coordinator)
         return _opened(table, self._coordinator, self._storage_options)
 
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         """Add tables, as of the moment of the tables that take part already."""
-        fresh = {_at(each.access): each for each in tables}
+        fresh = {_at(each.coordinated): each for each in tables}
         count = len({*self._tables, *fresh})
         if count > TABLES_MAX:
             raise InvalidRequest(
                 f"this transaction would be over {count} tables, and one may be over {TABLES_MAX}: commit to some of them afterwards",
                 tables=count,
             )
-        require_one_coordinator([each.access.ours for each in (*self._tables.values(), *fresh.values())])
-        first = next(iter(fresh.values())).access.ours
-        self._chance = chance = self._chance or first.chance()
-        with first.bounding(self._timeout_s) as deadline:
-            chance.take([table.access.ours.leases for table in fresh.values()], deadline)
+        require_one_coordinator([each.coordinated.context for each in (*self._tables.values(), *fresh.values())])
+        first = next(iter(fresh.values())).coordinated
+        self._chance = chance = self._chance or Chance(first.clock)
+        with bounding(self._timeout_s, first.clock) as deadline:
+            chance.take([table.coordinated.leases for table in fresh.values()], deadline)
             versions = self._versions(fresh, deadline)
             for location, latest in versions.items():
                 if self._if_version.get(location, -1) > latest:
-                    raise fresh[location].access.beyond(self._if_version[location], latest)
+                    raise beyond(fresh[location].access.location, self._if_version[location], latest)
             transaction_id = self._id or first.new_transaction_id()
             parts = {
                 location: table.joined(
@@ -330,18 +331,20 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
         """Bounds the requests to the coordinator within the block, for all tables together."""
         first = next(iter(self._tables.values()), None)
-        return bounding(self._limit(timeout_s), SystemClock()) if first is None else first.access.ours.bounding(self._limit(timeout_s))
+        return bounding(self._limit(timeout_s), SystemClock() if first is None else first.coordinated.clock)
 
     def _versions(self, fresh: Mapping[str, TableWrites], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: its latest at the moment of which the others were read."""
-        ours = {location: table.access.ours for location, table in (*self._tables.items(), *fresh.items())}
-        latest = dict(zip(ours, versions_together(list(ours.values()), deadline), strict=True))
-        gone_on = [(ours[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version]
+        contexts = {location: table.coordinated.context for location, table in (*self._tables.items(), *fresh.items())}
+        latest = dict(zip(contexts, versions_together(list(contexts.values()), deadline), strict=True))
+        gone_on = [
+            (contexts[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version
+        ]
         if not gone_on:
             return {location: latest[location] for location in fresh}
         found: dict[str, int] = {}
         for location in fresh:
-            version = version_beside(gone_on, ours[location])
+            version = version_beside(gone_on, contexts[location])
             if version is None:
                 raise ConcurrentModification(
                     f"{location}: its version at the moment when transaction {self._id} read its first table is not known any more; begin "
@@ -359,14 +362,14 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             return repeated
         if self._changes is None:
             self._changes = self._finished()
-        written = [_at(access) for access, change in self._changes if change.actions]
+        written = [_at(table) for table, change in self._changes if change.actions]
         if not written:
             _log.info("transaction %s changes nothing: no version was made", self._id)
             return CommitInfo({})
         self._filing()
-        changes = [(access, self._to_file(access, change)) for access, change in self._changes]
-        commits = commit_together(
-            [(access.ours, change) for access, change in changes],
+        changes = [(table, self._to_file(table, change)) for table, change in self._changes]
+        commits = submit_together(
+            changes,
             ack=self._ack,
             timeout_s=limit,
             filing=self._filed_under,
@@ -374,8 +377,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         )
         return CommitInfo({location: commits[location] for location in written if location in commits})
 
-    def _to_file(self, access: Access, change: Change) -> Change:
-        return replace(change, transaction_id=self._id, filed_after=self._read_version(access) if self._filed_again else None)
+    def _to_file(self, table: OpenTable, change: Change) -> Change:
+        return replace(change, transaction_id=self._id, filed_after=self._read_version(table) if self._filed_again else None)
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification) and self._chance is not None:
@@ -383,7 +386,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             if part is not None:
                 part.tell_loss(lost)
             read = {location: part.basis for location, part in self._parts.items() if part.basis[1] is not None}
-            lost.tell(self._chance.lost((self._tables[at].access.ours.leases, touched_by_reads(*basis)) for at, basis in read.items()))
+            lost.tell(self._chance.lost((self._tables[at].coordinated.leases, touched_by_reads(*basis)) for at, basis in read.items()))
 
     def _ended(self, *, won: bool) -> None:
         if self._chance is not None:
@@ -397,28 +400,27 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         for location, commit in answer.items():
             self._tables[location].noted(commit)
 
-    def _finished(self) -> list[tuple[Access, Change]]:
-        changes: list[tuple[Access, Change]] = []
+    def _finished(self) -> list[tuple[OpenTable, Change]]:
+        changes: list[tuple[OpenTable, Change]] = []
         for location, part in sorted(self._parts.items()):
             with naming(location):
                 change = part.finish()
             if change is not None:
-                changes.append((self._tables[location].access, change))
+                changes.append((self._tables[location].coordinated, change))
         return changes
 
-    def _heard(self, limit: Timeout, *, withdraw: bool) -> CommitInfo | None:
+    def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
         found: dict[str, Commit] = {}
-        for access, change in self._changes or ():
-            ask = access.ours.withdraw if withdraw else access.ours.outcome
-            outcome = ask(self._id, limit, after=self._read_version(access))
+        for table, change in self._changes or ():
+            outcome = outcome_of(table, self._id, limit, after=self._read_version(table), withdrawing=withdrawing)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
-                found[_at(access)] = outcome.commit
+                found[_at(table)] = outcome.commit
         return CommitInfo(found) if found else None
 
-    def _read_version(self, access: Access) -> int:
-        return self._parts[_at(access)].read_version
+    def _read_version(self, table: OpenTable) -> int:
+        return self._parts[_at(table)].read_version
 
     def _repeated(self, limit: Timeout) -> CommitInfo | None:
         """The commits that wrote the application's transaction, in the tables that it wrote. Raises HalfCommitted."""
@@ -429,21 +431,21 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _done_before(self) -> Mapping[str, Commit]:
         if self._application is None or not self._parts:
             return {}
-        accesses = {location: self._tables[location].access for location in self._parts}
-        return done_in_all(accesses, self._application, self._ack, {location: part.read_version for location, part in self._parts.items()})
+        tables = {location: self._tables[location].coordinated for location in self._parts}
+        return done_in_all(tables, self._application, self._ack, {location: part.read_version for location, part in self._parts.items()})
 
     def _filed_under(self, transaction_id: str) -> None:
         self._id = transaction_id
 
 
-def _at(access: Access) -> str:
+def _at(table: OpenTable) -> str:
     """The table's location."""
-    return access.address.location
+    return table.location
 
 
 def _opened(table: Named, coordinator: str | None, storage_options: Mapping[str, str] | None = None) -> TableWrites:
     """The table, opened if its location was given."""
-    return table if isinstance(table, TableWrites) else TableWrites(Access.opened(TableAddress.of(table, coordinator, storage_options)))
+    return table if isinstance(table, TableWrites) else TableWrites(open_table(TableAddress.of(table, coordinator, storage_options)))
 
 
 @checked
@@ -455,9 +457,9 @@ def read_together(
     A transaction over several of them is in all of these snapshots or in none. Tables given by location are opened at
     `coordinator`. Raises InvalidRequest for tables of different coordinators.
     """
-    accesses = [_opened(each, coordinator).access for each in tables]
-    ours = [access.ours for access in accesses]
-    require_one_coordinator(ours)
-    with ours[0].bounding(timeout_s) as deadline:
-        versions = versions_together(ours, deadline)
-    return [snapshot_of(access, version, timeout_s=deadline) for access, version in zip(accesses, versions, strict=True)]
+    accesses = [_opened(each, coordinator).coordinated for each in tables]
+    contexts = [table.context for table in accesses]
+    require_one_coordinator(contexts)
+    with bounding(timeout_s, accesses[0].clock) as deadline:
+        versions = versions_together(contexts, deadline)
+    return [snapshot_of(table, version, timeout_s=deadline) for table, version in zip(accesses, versions, strict=True)]

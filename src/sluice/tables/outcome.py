@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..coordinator.facade.administration import known_locations
-from ..coordinator.facade.table import CoordinatedTable
-from ..coordinator.facade.values import Commit, Outcome, SystemClock, Timeout, bounding
+from ..coordinator.api import Commit, CoordinatedTable, Outcome, Timeout, bounding, connect, known_locations, outcome_of
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnknownScheme
 from .client.address import TableAddress
+from .client.open_table import OpenTable
 
 _TIMEOUT_S: Final = 120.0
 _RECORDS_ONLY: Final = 2**62
@@ -31,8 +30,8 @@ def outcome(
     The search goes through all tables of the coordinator: first the coordinator's records, which is quick, then the tables' logs from
     their ends. `Outcome.commits` has the commit of each table. "unknown" means that there is no trace: no table has the transaction.
     """
-    with bounding(timeout_s, SystemClock()) as limit:
-        tables = [address.coordinated() for address in _tables(coordinator, storage_options)]
+    with bounding(timeout_s) as limit:
+        tables = [OpenTable.of(address) for address in _tables(coordinator, storage_options)]
         found = Outcome("unknown")
         for after in (_RECORDS_ONLY, -1):
             found = _look(tables, transaction_id, limit, after, found)
@@ -42,17 +41,17 @@ def outcome(
 
 
 def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) -> Iterator[TableAddress]:
-    for location in known_locations(coordinator):
+    for location in known_locations(connect(coordinator)):
         try:
             yield TableAddress.of(location, coordinator, storage_options)
         except (UnknownScheme, InvalidRequest):
             continue  # not a table's node
 
 
-def _look(tables: list[CoordinatedTable], transaction_id: str, timeout_s: Timeout, after: int, known: Outcome) -> Outcome:
+def _look(tables: Sequence[CoordinatedTable], transaction_id: str, timeout_s: Timeout, after: int, known: Outcome) -> Outcome:
     """The outcome in the tables; `known` if they only show that one of them was read."""
     for table in tables:
-        found = table.outcome(transaction_id, timeout_s, after=after)
+        found = outcome_of(table, transaction_id, timeout_s, after=after)
         if found.error is not None:
             return found
         if found.commit is not None and found.commit.ordinal >= 0:
@@ -61,7 +60,7 @@ def _look(tables: list[CoordinatedTable], transaction_id: str, timeout_s: Timeou
     return known
 
 
-def _with_others(here: CoordinatedTable, commit: Commit, tables: list[CoordinatedTable], timeout_s: Timeout) -> Outcome:
+def _with_others(here: CoordinatedTable, commit: Commit, tables: Sequence[CoordinatedTable], timeout_s: Timeout) -> Outcome:
     """The outcome, with the commits that were made together with this one."""
     entry = next((t for t in here.log.winner(commit.version).transactions if t.get("id") == commit.transaction_id), {})
     commits = {here.location: commit}
@@ -69,7 +68,7 @@ def _with_others(here: CoordinatedTable, commit: Commit, tables: list[Coordinate
         version = entry.get("joint", {}).get(other.location)
         if version is None or other.location == here.location:
             continue
-        theirs = other.outcome(commit.transaction_id, timeout_s, after=int(version) - 1).commit
+        theirs = outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit
         if theirs is not None:
             commits[other.location] = theirs
     return replace(Outcome.committed(commit), commits=commits)

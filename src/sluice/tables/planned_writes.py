@@ -10,18 +10,36 @@ from functools import partial
 
 import pyarrow as pa
 
+from ..coordinator.api import (
+    Chance,
+    Change,
+    Commit,
+    InParts,
+    NewName,
+    Reads,
+    TableName,
+    Ticket,
+    Timeout,
+    advice,
+    another_id,
+    close_plan,
+    leave_ticket,
+    open_plan,
+    outcome_of,
+    release_nodes,
+    submit,
+    taken_back_on_failure,
+    touched_by_reads,
+)
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
-from ..coordinator.facade import plans
-from ..coordinator.facade.names import NewName, TableName, taken_back_on_failure
-from ..coordinator.facade.values import Change, Commit, InParts, Reads, Timeout, touched_by_reads
 from ..storage.actions import AddFile, Metadata
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType, parse_schema
-from .client.access import Access
 from .client.address import TableAddress
 from .client.clustering_rules import first_clustering
+from .client.open_table import OpenTable, open_coordinated
 from .client.property_rules import primary_key_of
 from .manage.creation import access_for_creation, creation_parameters, first_actions, named_in_log, new_table, require_empty
 from .transaction import Transaction
@@ -42,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 def plan_write(
-    access: Access,
+    table: OpenTable,
     schema: pa.Schema | None,
     *,
     mode: str,
@@ -70,12 +88,12 @@ def plan_write(
     read_version = read_version if if_version is None else if_version
     appends_to_newest = mode == "append" and read_version is None
     numbered = transaction is not None
-    read = partial(newest_for_append, access) if appends_to_newest else partial(snapshot_for_change, access, read_version)
+    read = partial(newest_for_append, table) if appends_to_newest else partial(snapshot_for_change, table, read_version)
     snapshot = read(numbered=numbered)
     if mode != "append":
-        require_replaceable(access.address.location, snapshot)
+        require_replaceable(table.location, snapshot)
     redefines = None if redefine is None else redefine(snapshot)
-    _require_no_key(access.address, snapshot.metadata if redefines is None else redefines.metadata)
+    _require_no_key(table.address, snapshot.metadata if redefines is None else redefines.metadata)
     depends = depends_on is not None and (mode == "append" or read_where is not None)
     if read_where is not None:
         if not depends:
@@ -83,8 +101,8 @@ def plan_write(
         if read_where:
             Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
     plan = WritePlan(
-        access.address,
-        plans.open_plan(access.ours),
+        table.address,
+        open_plan(table.context),
         snapshot.metadata,
         mode,
         where,
@@ -94,8 +112,8 @@ def plan_write(
         depends=depends,
         read_where=read_where,
         if_version=if_version,
-        leases=access.ours.leases.of_this_thread(),
-        planned_ms=access.ours.now_ms(),
+        leases=table.leases.of_this_thread(),
+        planned_ms=table.clock.now_ms(),
         user_metadata=told,
     )
     return complete_plan(plan, schema, merge_schema=merge_schema)
@@ -134,9 +152,9 @@ def plan_creation(
     if not allow_nonempty:
         # check: a-creating-write-looks-for-files
         require_empty(address.store())
-    table = address.coordinated()
-    told, now = check_user_metadata(user_metadata), table.now_ms()
-    guid = plans.open_plan(table)
+    table = OpenTable.of(address)
+    told, now = check_user_metadata(user_metadata), table.clock.now_ms()
+    guid = open_plan(table.context)
     return WritePlan(address, guid, metadata, transaction=transaction, planned_ms=now, user_metadata=told, clustering=clustering)
 
 
@@ -150,7 +168,7 @@ def commit_creation(
     name: str | None = None,
     managed: bool = False,
     operation: str = "CREATE TABLE AS SELECT",
-) -> tuple[Access, Commit | None]:
+) -> tuple[OpenTable, Commit | None]:
     """Create the table with its first rows, in version 0, and with a `name`, if one is given; `managed`: the catalog chose the location.
 
     `operation` is its name in the history, "WRITE" where rows were saved at a place without a table.
@@ -165,8 +183,8 @@ def commit_creation(
         if new is not None:  # the name may be taken, and the location is this client's own
             raise
         _log.info("%s was created by another client first", plan.address.location)
-    existing = Access.coordinated(plan.address)
-    mine = existing.ours.outcome(plan.transaction_id, timeout_s)
+    existing = open_coordinated(plan.address)
+    mine = outcome_of(existing, plan.transaction_id, timeout_s)
     if mine.commit is not None:
         return existing, replace(mine.commit, repeated=True)
     if only_new:
@@ -181,16 +199,16 @@ def commit_creation(
             "write to it again",
             location=plan.address.location,
         )
-    again = replace(plan, transaction_id=plans.another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
+    again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
     return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
 
 
 def _create(
     plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str, *, ack: str, timeout_s: Timeout
-) -> tuple[Access, Commit]:
-    access = access_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
-    metadata = named_in_log(access, plan.metadata, new)
-    now_ms = access.ours.now_ms()
+) -> tuple[OpenTable, Commit]:
+    table = access_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
+    metadata = named_in_log(table, plan.metadata, new)
+    now_ms = table.clock.now_ms()
     change = Change(
         plan.transaction_id,
         operation,
@@ -204,10 +222,10 @@ def _create(
         leases=plan.leases,
         user_metadata=plan.user_metadata,
     )
-    with taken_back_on_failure(access.ours, new):
-        commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
-    plans.close_plan(access.ours, plan.transaction_id)
-    return access, commit
+    with taken_back_on_failure(table.context, new):
+        commit = submit(table, change, ack=ack, timeout_s=timeout_s)
+    close_plan(table.context, plan.transaction_id)
+    return table, commit
 
 
 def _rules(metadata: Metadata) -> tuple[object, ...]:
@@ -217,22 +235,22 @@ def _rules(metadata: Metadata) -> tuple[object, ...]:
 
 
 def commit_write_once(
-    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, after: int | None = None
+    table: OpenTable, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, after: int | None = None
 ) -> Commit | None:
     """Like `commit_write`, for a plan that may already have been committed by any process: then that commit is the answer.
 
     It is looked for in versions higher than `after` (None: the plan's own).
     """
-    time = InParts(timeout_s, access.ours.clock)
+    time = InParts(timeout_s, table.clock)
     with time.part() as deadline:
-        before = access.ours.head().version  # a concurrent commit of the plan makes a later version
-        outcome = access.ours.outcome(plan.transaction_id, deadline, after=plan.read_version if after is None else after)
+        before = table.head().version  # a concurrent commit of the plan makes a later version
+        outcome = outcome_of(table, plan.transaction_id, deadline, after=plan.read_version if after is None else after)
     if outcome.error is not None:
         raise outcome.error
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
-    with _closing(access, plan):
-        return commit_write(access, plan, files, ack=ack, timeout_s=time.left, filed_after=before)
+    with _closing(table, plan):
+        return commit_write(table, plan, files, ack=ack, timeout_s=time.left, filed_after=before)
 
 
 def abandon_plan(plan: WritePlan) -> None:
@@ -241,40 +259,40 @@ def abandon_plan(plan: WritePlan) -> None:
     A failure is left to garbage collection.
     """
     try:
-        table = plan.address.coordinated()
+        table = OpenTable.of(plan.address)
         if plan.turns:
-            plans.release_turns(table, plan.turns)
-        plans.close_plan(table, plan.transaction_id)
+            release_nodes(table.context.coordination, plan.turns)
+        close_plan(table.context, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
 
 @contextmanager
-def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
+def _closing(table: OpenTable, plan: WritePlan) -> Iterator[None]:
     """Close the plan if it was committed, or never can be."""
     try:
         yield
     except (ConcurrentModification, Refused, TransactionExpired) as lost:
         if isinstance(lost, ConcurrentModification):
-            note_loss(access, plan, lost)
-        release_turns(access, plan.turns)
-        plans.close_plan(access.ours, plan.transaction_id)
+            note_loss(table, plan, lost)
+        release_turns(table, plan.turns)
+        close_plan(table.context, plan.transaction_id)
         raise
-    release_turns(access, plan.turns)
-    plans.close_plan_aside(access.ours, plan.transaction_id)
+    release_turns(table, plan.turns)
+    table.background.submit(partial(close_plan, table.context, plan.transaction_id))
 
 
-def release_turns(access: Access, turns: Sequence[str]) -> None:
+def release_turns(table: OpenTable, turns: Sequence[str]) -> None:
     """End the turns of a write that is over: if this fails, they end when their time is over."""
     if not turns:
         return
     try:
-        plans.release_turns(access.ours, turns)
+        release_nodes(table.context.coordination, turns)
     except SluiceError as trouble:
-        _log.info("the turns of a write to %s were not released here: %s", access.address.location, trouble)
+        _log.info("the turns of a write to %s were not released here: %s", table.location, trouble)
 
 
-def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> None:
+def note_loss(table: OpenTable, plan: WritePlan, lost: ConcurrentModification) -> None:
     """Leave a ticket for the next attempt at a plan that lost, perhaps in another process, and say so in the refusal."""
     if plan.mode == "append" and not plan.depends:
         return
@@ -282,30 +300,30 @@ def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> 
     if not plan.losses and plan.mode != "dynamic":
         condition = plan.where if plan.mode == "overwrite" else plan.read_where
         try:
-            where = touched_by_reads(access.at(plan.read_version), Reads(predicates=(condition or "",)))
+            where = touched_by_reads(table.at(plan.read_version), Reads(predicates=(condition or "",)))
         except SluiceError as trouble:
-            _log.info("the whole of %s counts as read by transaction %s: %s", access.address.location, plan.transaction_id, trouble)
-    took_s = max(0.0, (access.ours.now_ms() - plan.planned_ms) / 1000)
-    application = access.ours.application
+            _log.info("the whole of %s counts as read by transaction %s: %s", table.location, plan.transaction_id, trouble)
+    took_s = max(0.0, (table.clock.now_ms() - plan.planned_ms) / 1000)
+    application = table.application
     covered = None if where is None else where.sql
-    plans.leave_ticket(access.ours, plans.Ticket(application, plan.work, covered, took_s, plan.losses + 1))
-    lost.tell(plans.advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
+    leave_ticket(table.context, Ticket(application, plan.work, covered, took_s, plan.losses + 1))
+    lost.tell(advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 
 def commit_write(
-    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
+    table: OpenTable, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
 ) -> Commit | None:
     """Commit the files of a plan by its mode; None if nothing would change."""
     if plan.mode != "append" or plan.depends:
-        check_plan(access, plan, files)  # before files are read for what is replaced
+        check_plan(table, plan, files)  # before files are read for what is replaced
     transaction = Transaction(
-        access,
-        _at_plan(access, plan),
+        table,
+        _at_plan(table, plan),
         transaction_id=plan.transaction_id,
         isolation=plan.isolation,
         leases=plan.leases,
         turns=plan.turns,
-        chance=access.ours.chance(advises=False),
+        chance=Chance(table.clock, advises=False),
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,
@@ -321,10 +339,10 @@ def commit_write(
     return transaction.commit()
 
 
-def _at_plan(access: Access, plan: WritePlan) -> Snapshot:
+def _at_plan(table: OpenTable, plan: WritePlan) -> Snapshot:
     """The snapshot a plan is based on: its own version for a replacement, for an append any later one with the same metadata."""
     if plan.mode == "append" and not plan.depends and plan.if_version is None:
-        snapshot = access.current() if access.current().version >= plan.read_version else access.latest()
+        snapshot = table.current() if table.current().version >= plan.read_version else table.latest()
         if snapshot.metadata == plan.metadata:
             return snapshot
-    return access.at(plan.read_version)
+    return table.at(plan.read_version)

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
-from ..coordinator.facade.names import TableName, find, home_of
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
+from ..coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    Commit,
+    Deadline,
+    Lease,
+    LeaseOn,
+    Outcome,
+    Timeout,
+    bounding,
+    lease_on_table,
+    leases,
+    outcome_of,
+)
 from ..coordinator.limits import Limits
 from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.log.snapshot import Snapshot
 from ..storage.notebook import html_of_fields
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
-from .client.access import Access
 from .client.address import TableAddress
 from .client.clustering_rules import clustering_names
+from .client.open_table import OpenTable, open_table
+from .client.published_table import PublishedTable
 from .maintain.compaction import Asked, compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
@@ -89,7 +99,7 @@ class Table(TableManagement):
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-        with bounding(timeout_s, SystemClock()) as limit:
+        with bounding(timeout_s) as limit:
             create = partial(
                 creation.create,
                 address,
@@ -100,8 +110,8 @@ class Table(TableManagement):
                 allow_nonempty=allow_nonempty,
                 timeout_s=limit,
             )
-            access, existed = creation.created_or_found(address, mode, create)
-            table = cls(access, ack=ack, timeout_s=timeout_s)
+            opened, existed = creation.created_or_found(address, mode, create)
+            table = cls(opened, ack=ack, timeout_s=timeout_s)
             if existed and mode != "if_not_exists":
                 is_or_replace = mode == "or_replace"
                 replace = partial(table.replace, schema, partition_by=columns, cluster_by=cluster_by, properties=properties)
@@ -132,8 +142,8 @@ class Table(TableManagement):
         CoordinatorUnavailable.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
-        with bounding(timeout_s, SystemClock()):
-            return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+        with bounding(timeout_s):
+            return cls(open_table(address, limits, consistency), ack=ack, timeout_s=timeout_s)
 
     @classmethod
     def named(
@@ -152,11 +162,9 @@ class Table(TableManagement):
 
         Raises TableNotFound, NamespaceNotFound, InvalidName; TableDropped for a dropped table that can be brought back.
         """
-        with bounding(timeout_s, SystemClock()):
-            record = find(home_of(coordinator), TableName.parse(name)).record
-            assert record is not None
-            address = TableAddress.of(record.location, coordinator, storage_options, application)
-            return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+        with bounding(timeout_s):
+            address = TableAddress.named(name, coordinator, storage_options, application)
+            return cls(open_table(address, limits, consistency), ack=ack, timeout_s=timeout_s)
 
     @classmethod
     def attach(
@@ -173,14 +181,14 @@ class Table(TableManagement):
 
         Opens a table that is attached already. Raises WrongCoordinator, TableNotFound, NotATable, UnsupportedFeature.
         """
-        with bounding(timeout_s, SystemClock()) as limit:
-            access, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=limit)
-        return cls(access, ack=ack, timeout_s=timeout_s)
+        with bounding(timeout_s) as limit:
+            table, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=limit)
+        return cls(table, ack=ack, timeout_s=timeout_s)
 
     def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
         """Give the table back to other engines, once the commit is published; sluice commits nothing to it until it is attached again."""
         with self._bounding(timeout_s) as limit:
-            return creation.detach(self._access, timeout_s=limit)
+            return creation.detach(self.coordinated, timeout_s=limit)
 
     def drop(self, *, keep_data: bool = False, timeout_s: Timeout | None = None) -> DropReport:
         """Take the table out of the coordinator and delete its files; with `keep_data` they stay, a Delta table for any engine to write.
@@ -197,7 +205,7 @@ class Table(TableManagement):
     @property
     def location(self) -> str:
         """The normalised URI of the table."""
-        return self._access.address.location
+        return self._access.location
 
     @property
     def version(self) -> int:
@@ -236,8 +244,8 @@ class Table(TableManagement):
 
     def _shown(self) -> Snapshot:
         """The current snapshot, with all that was committed through this object."""
-        shown, access = self._access.current(), self._access
-        if access.reads_only or access.ours.last_committed <= shown.version:
+        shown, table = self._access.current(), self._access
+        if isinstance(table, PublishedTable) or self.coordinated.last_committed <= shown.version:
             return shown
         return self._access.read(None, "session", timeout_s=self._timeout_s)
 
@@ -275,7 +283,7 @@ class Table(TableManagement):
         result. Without it only each commit is bounded.
         """
         asked = Asked(mode, where, target_file_size, z_order_by, user_metadata, if_version)
-        return self.noted(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
+        return self.noted(compact(self.coordinated, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
 
     def set_properties(
         self, properties: Mapping[str, str], *, if_version: int | None = None, timeout_s: Timeout | None = None
@@ -284,11 +292,11 @@ class Table(TableManagement):
 
         Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
         """
-        return self._change(lambda: set_properties(self._access, properties), timeout_s, if_version)
+        return self._change(lambda: set_properties(self.coordinated, properties), timeout_s, if_version)
 
     def unset_properties(self, names: Iterable[str], *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove properties, also constraints. Returns None if none of them is set."""
-        return self._change(lambda: unset_properties(self._access, names), timeout_s, if_version)
+        return self._change(lambda: unset_properties(self.coordinated, names), timeout_s, if_version)
 
     def add_columns(
         self, columns: Sequence[NewColumn], *, if_version: int | None = None, timeout_s: Timeout | None = None
@@ -299,7 +307,7 @@ class Table(TableManagement):
         MetadataChangedException if another client changed the metadata first. Concurrent writers get that
         error, too, as for every change of the schema.
         """
-        return self._change(lambda: add_columns(self._access, columns), timeout_s, if_version)
+        return self._change(lambda: add_columns(self.coordinated, columns), timeout_s, if_version)
 
     def alter_columns(
         self, changes: Sequence[ColumnChange], *, if_version: int | None = None, timeout_s: Timeout | None = None
@@ -308,7 +316,7 @@ class Table(TableManagement):
 
         Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
         """
-        return self._change(lambda: alter_columns(self._access, changes), timeout_s, if_version)
+        return self._change(lambda: alter_columns(self.coordinated, changes), timeout_s, if_version)
 
     def cluster_by(self, columns: str | Sequence[str], *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
@@ -317,17 +325,17 @@ class Table(TableManagement):
         times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
         columns at the same time the later is refused.
         """
-        return self._change(lambda: cluster_by(self._access, columns), timeout_s, if_version)
+        return self._change(lambda: cluster_by(self.coordinated, columns), timeout_s, if_version)
 
     def set_domain(
         self, name: str, configuration: str, *, if_version: int | None = None, timeout_s: Timeout | None = None
     ) -> Commit | None:
         """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
-        return self._change(lambda: set_domain(self._access, name, configuration), timeout_s, if_version)
+        return self._change(lambda: set_domain(self.coordinated, name, configuration), timeout_s, if_version)
 
     def remove_domain(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove the text of that name. Returns None if there is none."""
-        return self._change(lambda: remove_domain(self._access, name), timeout_s, if_version)
+        return self._change(lambda: remove_domain(self.coordinated, name), timeout_s, if_version)
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
@@ -344,7 +352,7 @@ class Table(TableManagement):
 
     def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> LeaseOn:
         """A lease on the table to request together with others, by `sluice.leases`."""
-        return lease_on_table(self._access.ours.leases, self._access.current(), mode, where, name)
+        return lease_on_table(self.coordinated.leases, self._access.current(), mode, where, name)
 
     def transact(
         self,
@@ -361,7 +369,7 @@ class Table(TableManagement):
         With `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last
         conflict, and the exceptions of `work`, after which nothing is committed.
         """
-        application, limit = self._access.ours.application, self._limit(timeout_s)
+        application, limit = self.coordinated.application, self._limit(timeout_s)
         begin = partial(self.begin, isolation, if_version=if_version, timeout_s=limit)
         return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=limit, application=application)
 
@@ -401,7 +409,7 @@ class Table(TableManagement):
         and MissingObject for history that was cleaned up; both say what still exists. `changes_batches` needs bounded memory only.
         `timeout_s` bounds the requests to the coordinator, here and in the methods below, not those to the store.
         """
-        with self._bounding_reads(timeout_s):
+        with self._bounding(timeout_s):
             return changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
 
     def changes_batches(
@@ -416,7 +424,7 @@ class Table(TableManagement):
         timeout_s: Timeout | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Like `changes`, batch by batch. The call raises for missing commits, the iteration for missing data files."""
-        with self._bounding_reads(timeout_s):
+        with self._bounding(timeout_s):
             return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
 
     def split_changes(
@@ -430,7 +438,7 @@ class Table(TableManagement):
         timeout_s: Timeout | None = None,
     ) -> list[ChangesPart]:
         """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
-        with self._bounding_reads(timeout_s):
+        with self._bounding(timeout_s):
             return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
 
     def follow(
@@ -491,12 +499,12 @@ class Table(TableManagement):
         of = self._access.address
         opened = partial(Table.open, coordinator=of.coordinator, storage_options=of.storage_options)
         outputs = [each if isinstance(each, Table) else opened(each) for each in into]
-        return Consumer(self._access, name, after=after, into=outputs, selection=selection, wait_s=wait_s, timeout_s=timeout_s)
+        return Consumer(self.coordinated, name, after=after, into=outputs, selection=selection, wait_s=wait_s, timeout_s=timeout_s)
 
     def consumers(self, *, timeout_s: Timeout | None = None) -> list[ConsumerState]:
         """The table's named consumers: position, lag in versions and bytes, and who runs each."""
         with self._bounding(timeout_s):
-            return consumers(self._access)
+            return consumers(self.coordinated)
 
     def reset_consumer(self, name: str, after: int | None, *, timeout_s: Timeout | None = None) -> int:
         """Let a consumer go on after another version (-1: before the first; None: the latest), earlier or later; returns that version.
@@ -504,7 +512,7 @@ class Table(TableManagement):
         It must not be running: raises LeaseHeld, which names the instance. Raises InvalidRequest for an unknown consumer, VersionNotFound.
         """
         with self._bounding(timeout_s):
-            return reset_consumer(self._access, name, after)
+            return reset_consumer(self.coordinated, name, after)
 
     def remove_consumer(self, name: str, *, timeout_s: Timeout | None = None) -> None:
         """Remove a consumer's position. It must not be running: raises LeaseHeld. Raises InvalidRequest for an unknown consumer.
@@ -512,21 +520,21 @@ class Table(TableManagement):
         Its outputs still say how far it got: a consumer of the same name with these outputs goes on there.
         """
         with self._bounding(timeout_s):
-            remove_consumer(self._access, name)
+            remove_consumer(self.coordinated, name)
 
     def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> History:
         """The latest transactions, newest first."""
-        with self._bounding_reads(timeout_s):
+        with self._bounding(timeout_s):
             return history(self._access, limit)
 
     def detail(self, *, timeout_s: Timeout | None = None) -> TableDetail:
         """The description of the latest version: id, size, properties, protocol and others."""
-        with self._bounding_reads(timeout_s):
+        with self._bounding(timeout_s):
             return detail_of(self.refresh("latest").snapshot(), self.location)
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """The outcome of any client's transaction. Decides an undecided one."""
-        return self._access.ours.outcome(transaction_id, self._limit(timeout_s))
+        return outcome_of(self.coordinated, transaction_id, self._limit(timeout_s))
 
     def vacuum(
         self,
@@ -548,22 +556,13 @@ class Table(TableManagement):
         call takes as long as listing and deleting take.
         """
         return vacuum(
-            self._access,
-            retain_hours=retain_hours,
-            dry_run=dry_run,
-            force=force,
-            include_foreign=include_foreign,
-            timeout_s=timeout_s,
+            self.coordinated, retain_hours=retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=timeout_s
         )
 
     def checkpoint(self, *, timeout_s: Timeout | None = None) -> int:
         """Write a checkpoint of the latest published version now; returns that version. `timeout_s` bounds the requests to ZooKeeper."""
-        with self._bounding_reads(timeout_s):
+        with self._bounding(timeout_s):
             return self._checkpointer.now()
-
-    def _bounding_reads(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
-        """Like `_bounding`, also for a table without a coordinator."""
-        return bounding(self._limit(timeout_s), SystemClock()) if self._access.reads_only else self._bounding(timeout_s)
 
     def close(self) -> None:
         """Wait until all that was ratified is published, and for a checkpoint under way, for up to the table's `timeout_s` in all.
@@ -571,8 +570,8 @@ class Table(TableManagement):
         The session with the coordinator belongs to the process and stays.
         """
         limit = Deadline.after(self._timeout_s)
-        if not self._access.reads_only:
-            self._access.ours.close(limit.left_s)
+        if isinstance(self._access, OpenTable):
+            self.coordinated.background.drain(limit.left_s)
         self._checkpointer.wait(limit.left_s)
 
     def __enter__(self) -> Table:
@@ -594,4 +593,4 @@ class Table(TableManagement):
 
 
 def _reopened(kind: type[Table], address: TableAddress, consistency: str, ack: str, timeout_s: float) -> Table:
-    return kind(Access.opened(address, None, consistency), ack=ack, timeout_s=timeout_s)
+    return kind(open_table(address, None, consistency), ack=ack, timeout_s=timeout_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, SystemClock, Timeout, bounding
+from ..coordinator.api import DEFAULT_TIMEOUT_S, Commit, Timeout, bounding
 from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
@@ -55,9 +55,9 @@ class TableManagement(TableWrites):
         naming a file that does not fit, before anything is written.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
-        with bounding(timeout_s, SystemClock()) as limit:
-            access, _ = convert(address, partition_schema, properties or {}, timeout_s=limit)
-        return cls(access, ack=ack, timeout_s=timeout_s)
+        with bounding(timeout_s) as limit:
+            table, _ = convert(address, partition_schema, properties or {}, timeout_s=limit)
+        return cls(table, ack=ack, timeout_s=timeout_s)
 
     def clone(
         self,
@@ -77,13 +77,13 @@ class TableManagement(TableWrites):
         replaces a table at `target` in one commit. `properties` are set in addition to the original's; `coordinator` is by default the
         original's. Raises TableExists, UnsupportedFeature, and InvalidRequest for a target in another kind of store.
         """
-        access = self._access
-        own = access.address
+        table = self._access
+        own = table.address
         address = TableAddress.of(target, own.coordinator if coordinator is None else coordinator, own.storage_options, own.application)
-        with bounding(self._limit(timeout_s), SystemClock()) as limit:
-            found = asked_version(access.store, version, timestamp)
-            at = access.read(None, timeout_s=limit).version if found is None else found
-            made, _ = clone(access, at, address, over=replace, properties=properties, timeout_s=limit)
+        with bounding(self._limit(timeout_s)) as limit:
+            found = asked_version(table.store, version, timestamp)
+            at = table.read(None, timeout_s=limit).version if found is None else found
+            made, _ = clone(table, at, address, over=replace, properties=properties, timeout_s=limit)
         return type(self)(made, ack=self._ack, timeout_s=self._timeout_s)
 
     def restore(
@@ -108,7 +108,7 @@ class TableManagement(TableWrites):
             raise InvalidRequest("restore() needs to know what to restore: give a version or a timestamp")
         return self.noted(
             restore(
-                self._access,
+                self.coordinated,
                 found,
                 timestamp=timestamp,
                 ignore_missing_files=ignore_missing_files,
@@ -128,7 +128,7 @@ class TableManagement(TableWrites):
 
         The rows of these files are lost, or were before. Raises UnsupportedFeature for an append-only table.
         """
-        return self._change(lambda: repair(self._access), timeout_s, if_version)
+        return self._change(lambda: repair(self.coordinated), timeout_s, if_version)
 
     def analyze(
         self,
@@ -146,7 +146,7 @@ class TableManagement(TableWrites):
         is None if nothing was to be done; there is one for every 10,000 files, and `timeout_s` bounds each.
         """
         done = analyze(
-            self._access,
+            self.coordinated,
             columns,
             if_version=if_version,
             user_metadata=check_user_metadata(user_metadata),
@@ -169,7 +169,7 @@ class TableManagement(TableWrites):
 
         Raises UnsupportedFeature for a feature that sluice does not implement.
         """
-        return self._change(lambda: add_feature(self._access, name), timeout_s, if_version)
+        return self._change(lambda: add_feature(self.coordinated, name), timeout_s, if_version)
 
     def drop_feature(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
         """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
@@ -177,10 +177,10 @@ class TableManagement(TableWrites):
         Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
         anything was committed in between.
         """
-        return self._change(lambda: drop_feature(self._access, name), timeout_s, if_version)
+        return self._change(lambda: drop_feature(self.coordinated, name), timeout_s, if_version)
 
     def upgrade_protocol(
         self, reader: int, writer: int, *, if_version: int | None = None, timeout_s: Timeout | None = None
     ) -> Commit | None:
         """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
-        return self._change(lambda: upgrade_protocol(self._access, reader, writer), timeout_s, if_version)
+        return self._change(lambda: upgrade_protocol(self.coordinated, reader, writer), timeout_s, if_version)

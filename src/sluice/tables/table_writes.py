@@ -9,14 +9,15 @@ from functools import partial
 
 import pyarrow as pa
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Deadline, InParts, Timeout
+from ..coordinator.api import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Deadline, InParts, Timeout, bounding, submit
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType
-from .client.access import Access
+from .client.open_table import OpenTable, ReadTable
 from .client.property_rules import PRIMARY_KEY
+from .client.published_table import PublishedTable, beyond
 from .maintain.checkpoints import Checkpointer
 from .planned_writes import commit_write_once, plan_write
 from .transaction import Transaction
@@ -30,11 +31,11 @@ from .write.write_once import application_transaction
 class TableWrites:
     """The operations of `sluice.Table` on rows."""
 
-    def __init__(self, access: Access, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        self._access = access
+    def __init__(self, table: ReadTable, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self._access = table
         self._ack = ack
         self._timeout_s = timeout_s
-        self._checkpointer = Checkpointer(access)
+        self._checkpointer = Checkpointer(table)
 
     def begin(
         self,
@@ -70,8 +71,17 @@ class TableWrites:
         )
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ReadTable:
         """How this process reaches the table; for operations on several tables."""
+        return self._access
+
+    @property
+    def coordinated(self) -> OpenTable:
+        """The same, with its coordinator. Raises InvalidRequest if the table was opened to be read only."""
+        if isinstance(self._access, PublishedTable):
+            raise InvalidRequest(
+                f"{self._access.location} was opened with consistency='published', which only reads; open it without that to write"
+            )
         return self._access
 
     def joined(
@@ -92,8 +102,8 @@ class TableWrites:
         `beside` runs an operation on the part in the table at a location, when there is one.
         """
         return Transaction(
-            self._access,
-            snapshot_for_change(self._access, version),
+            self.coordinated,
+            snapshot_for_change(self.coordinated, version),
             transaction_id=transaction_id,
             isolation=isolation,
             transaction=transaction,
@@ -156,18 +166,18 @@ class TableWrites:
     def _blind(self, application: tuple[str, int] | None, timeout_s: Timeout | None, user_metadata: str | None) -> Transaction:
         """A transaction for a plain append."""
         with self._bounding(timeout_s):
-            snapshot = newest_for_append(self._access, numbered=application is not None)
+            snapshot = newest_for_append(self.coordinated, numbered=application is not None)
             if PRIMARY_KEY in snapshot.configuration:
-                snapshot = snapshot_for_change(self._access)
+                snapshot = snapshot_for_change(self.coordinated)
         return self._transaction(snapshot, application=application, timeout_s=timeout_s, user_metadata=user_metadata)
 
     def _in_turn(self, read_version: int | None, timeout_s: Timeout | None, *, numbered: bool) -> tuple[Snapshot, Chance]:
         """The snapshot for a transaction that reads, and its turn if the last one lost."""
-        chance = self._access.ours.chance()
+        chance = Chance(self.coordinated.clock)
         with self._bounding(timeout_s) as deadline:
-            chance.take([self._access.ours.leases], deadline)
+            chance.take([self.coordinated.leases], deadline)
             try:
-                return snapshot_for_change(self._access, read_version, numbered=numbered), chance
+                return snapshot_for_change(self.coordinated, read_version, numbered=numbered), chance
             except BaseException:
                 chance.end(won=False)
                 raise
@@ -366,7 +376,7 @@ class TableWrites:
             redefine = partial(redefined_by_rows, schema=schema, partition_by=partition_by, properties=properties, cluster_by=cluster_by)
         with self._bounding(timeout_s):
             return plan_write(
-                self._access,
+                self.coordinated,
                 schema,
                 mode=mode,
                 where=where,
@@ -385,7 +395,7 @@ class TableWrites:
         Costs one look at the head. A plan that passes may still be refused, because others go on committing.
         """
         with self._bounding(timeout_s):
-            check_plan(self._access, plan)
+            check_plan(self.coordinated, plan)
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit the files of a plan. Returns None if there is nothing to change.
@@ -393,7 +403,7 @@ class TableWrites:
         A plan commits once: called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the
         refusal.
         """
-        return self.noted(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        return self.noted(commit_write_once(self.coordinated, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
     def _limit(self, timeout_s: Timeout | None) -> Timeout:
         """How long a call may take: its own time, or the table's."""
@@ -401,11 +411,11 @@ class TableWrites:
 
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
         """Bounds the call's requests to the coordinator within the block."""
-        return self._access.ours.bounding(self._limit(timeout_s))
+        return bounding(self._limit(timeout_s), self._access.clock)
 
     def _done(self, begin: Callable[[], Transaction], change: Callable[[Transaction], None], timeout_s: Timeout | None) -> Commit | None:
         """One operation, committed; the existing commit if the application did it before. All its waits share one time."""
-        time = InParts(self._limit(timeout_s), self._access.ours.clock)
+        time = InParts(self._limit(timeout_s), self.coordinated.clock)
         with time.part():
             begun = begin()
         try:
@@ -433,7 +443,7 @@ class TableWrites:
         user_metadata: str | None = None,
     ) -> Transaction:
         return Transaction(
-            self._access,
+            self.coordinated,
             snapshot,
             isolation=isolation,
             transaction=application,
@@ -449,16 +459,16 @@ class TableWrites:
         """Commit a change of the table as a whole; None if there is none. With `if_version` only as the next version after that one."""
         with self._bounding(timeout_s) as limit:
             if if_version is not None and if_version > (latest := self._access.latest().version):
-                raise self._access.beyond(if_version, latest)
+                raise beyond(self._access.location, if_version, latest)
             change = make()
             if change is not None and if_version is not None:
                 change = replace(change, expected_version=if_version + 1)
-            return None if change is None else self.noted(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
+            return None if change is None else self.noted(submit(self.coordinated, change, ack=self._ack, timeout_s=limit))
 
     def noted(self, commit: Commit | None) -> Commit | None:
         """Take note of a commit to this table, if there is one: reads show it, and a checkpoint may be due. Returns it."""
         if commit is not None:  # also for commits learned of later or made before, so that reads of this session show them
-            self._access.ours.noted(commit.version)
+            self.coordinated.note(commit.version)
         if commit is not None and not commit.repeated:
             self._checkpointer.committed(commit.version)
         return commit

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 
+from ..coordinator.api import EXCLUSIVE, Deadline, LeaseOn, Timeout, leases, touched_by_reads
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
-from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn, leases
-from ..coordinator.facade.values import Deadline, SystemClock, Timeout, touched_by_reads
 from ..storage.errors import InvariantBroken
 from .transaction import Transaction
 from .write.transaction_end import OpenTransaction
@@ -83,6 +82,6 @@ def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: Timeout, name: 
     """Take exclusive leases; go on without them if that would be a deadlock, or if nothing was read."""
     try:
         if wanted:
-            held.enter_context(leases(wanted, wait_s=Deadline.of(timeout_s, SystemClock())))
+            held.enter_context(leases(wanted, wait_s=Deadline.of(timeout_s)))
     except DeadlockDetected as circle:
         _log.info("%s, and goes on without a lease: %s", name, circle)

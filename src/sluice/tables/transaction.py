@@ -6,11 +6,26 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
+from ..coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    Chance,
+    Change,
+    Commit,
+    Reads,
+    Timeout,
+    bounding,
+    operation_that_lost,
+    outcome_of,
+    require_room,
+    submit,
+    touched_by_reads,
+    validate,
+)
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Reads, Timeout, touched_by_reads
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
 from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import Action, AddCDCFile, AddFile
@@ -21,7 +36,7 @@ from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.partitions import uri_to_path
 from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
-from .client.access import Access
+from .client.open_table import OpenTable
 from .maintain.compaction import Asked, stage_compaction
 from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
@@ -48,7 +63,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def __init__(
         self,
-        access: Access,
+        table: OpenTable,
         snapshot: Snapshot,
         *,
         transaction_id: str | None = None,
@@ -71,26 +86,23 @@ class Transaction(OpenTransaction["Commit | None"]):
         check_application_transaction(transaction)
         table_level = table_isolation(snapshot.configuration)
         self._isolation = None if isolation is None else stricter(table_level, isolation)
-        self._access = access
+        self._table, self._clock = table, table.clock
         self._application = transaction
         self._ack = ack
-        self._draft = Draft(access.store, snapshot, transaction_id or access.new_transaction_id(), access.ours.require_room)
+        self._draft = Draft(table.store, snapshot, transaction_id or table.new_transaction_id(), partial(require_room, table))
         self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
         self._operations: list[tuple[str, Reads | None]] = []
         """The operations, by the names of Delta's history, and what each read."""
-        self._calls = 0
-        self._worked_ms = 0
+        self._calls = self._worked_ms = 0
         self._once = once
         self._filed_after = snapshot.version if filed_after is None else filed_after
         self._numbered_since = snapshot.version if numbered_since is None else numbered_since
-        self._leases = tuple(leases)
+        self._leases, self._turns = tuple(leases), tuple(turns)
         self._committed = committed
-        self._chance = chance or access.ours.chance()
-        self._turns = tuple(turns)
+        self._chance = chance or Chance(self._clock)
         self._if_version = if_version
-        self._user_metadata = check_user_metadata(user_metadata)
-        self._beside = beside
+        self._user_metadata, self._beside = check_user_metadata(user_metadata), beside
         self._noted: dict[str, int] = {}
         self._source_unknown = False
         self._change: Change | None = None
@@ -102,8 +114,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def id(self) -> str:
         """The transaction's GUID, by which `Table.outcome` finds it.
 
-        It changes if the owner clears a refusal by looking into files and files the transaction again; `Commit.transaction_id` is
-        the id in the log.
+        It changes if the transaction is filed again, after a look into files; `Commit.transaction_id` is the id in the log.
         """
         return self._filed_id
 
@@ -114,8 +125,8 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def latest_version(self) -> int:
         """The table's last version now, of all writers. Costs one look at the head."""
-        with self._access.ours.bounding(self._limit(None)):
-            return self._access.ours.head().version
+        with bounding(self._limit(None), self._clock):
+            return self._table.head().version
 
     @property
     def struct(self) -> StructType:
@@ -169,14 +180,14 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._require_policy_of_rows("read_version=", needed=True, remedy="use if_version=, or take a lease on the table (Table.lease)")
         base = self._draft.base
         if version is not None and version != base.version:
-            require_no_later_version(self._access.address.location, version, base.version)
-            with self._access.ours.bounding(self._limit(None)):
-                require_unchanged(self._access, version, base, where, self.id, self._isolation)
-        self._operations.append(("READ", rows_read(Draft(self._access.store, base, self.id), where)))
+            require_no_later_version(self._table.location, version, base.version)
+            with bounding(self._limit(None), self._clock):
+                require_unchanged(self._table, version, base, where, self.id, self._isolation)
+        self._operations.append(("READ", rows_read(Draft(self._table.store, base, self.id), where)))
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part that this transaction has, or will have, in the table at a location; on nothing if it has none."""
-        if location == self._access.address.location:
+        if location == self._table.location:
             operation(self)
         elif self._beside is not None:
             self._beside(location, operation)
@@ -298,7 +309,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         with self._operation() as label:
             self._require_policy_of_rows("compact() beside other operations", needed=bool(self._steps))
             staged = stage_compaction(
-                self._access,
+                self._table,
                 Asked(mode, where, target_file_size, z_order_by),
                 snapshot=self._draft.base,
                 untouched=self._draft.untouched,
@@ -334,7 +345,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
             if newest_key(plan.metadata, plan.schema):
                 raise InvalidRequest(
-                    f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know "
+                    f"{self._table.location} has a primary key, so that its rows cannot be written in parts that do not know "
                     "of one another: give the rows as Arrow data"
                 )
             require_room_for(self._draft, plan)
@@ -368,7 +379,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
         if self._application is None:
             return None
-        return done_before(self._access, self._application, self._ack, since=self._numbered_since)
+        return done_before(self._table, self._application, self._ack, since=self._numbered_since)
 
     def check(self) -> None:
         """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.
@@ -377,10 +388,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         reading rows.
         """
         self._require_open()
-        with self._access.ours.bounding(self._limit(None)):
-            if self._access.ours.head().version > self.read_version:
+        with bounding(self._limit(None), self._clock):
+            if self._table.head().version > self.read_version:
                 try:
-                    self._access.ours.validate(self._change_of(self._draft.outline(self._now_ms()), {}))
+                    validate(self._table, self._change_of(self._draft.outline(self._clock.now_ms()), {}))
                 except ConcurrentModification as lost:
                     self._note_loss(lost)
                     raise
@@ -390,7 +401,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
         Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the last two it may be called again.
         """
-        with self._access.ours.bounding(self._limit(timeout_s)) as limit:
+        with bounding(self._limit(timeout_s), self._clock) as limit:
             return self._end(limit)
 
     def withdraw(self, *, timeout_s: Timeout | None = None) -> Commit | None:
@@ -399,7 +410,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         Returns the commit if it is too late, because somebody decided the transaction already. Raises OutcomeUnknown and Unavailable
         if neither is certain yet; then it may be called again.
         """
-        with self._access.ours.bounding(self._limit(timeout_s)) as limit:
+        with bounding(self._limit(timeout_s), self._clock) as limit:
             return self._take_back(limit)
 
     def __enter__(self) -> Transaction:
@@ -420,19 +431,19 @@ class Transaction(OpenTransaction["Commit | None"]):
                 "compact() is the last operation of a transaction: call the others before it, or begin another transaction"
             )
         if replaces:
-            require_replaceable(self._access.address.location, self._draft.base)
+            require_replaceable(self._table.location, self._draft.base)
         if self._if_version is not None or any(part is not None for part in self._reads):
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
-        begun_ms = self._now_ms()
+        begun_ms = self._clock.now_ms()
         with self._draft.atomically():
             yield "" if self._calls == 1 else f"o{self._calls}"
-        self._worked_ms += self._now_ms() - begun_ms
+        self._worked_ms += self._clock.now_ms() - begun_ms
 
     def _require_policy_of_rows(self, what: str, *, needed: bool, remedy: str = "commit it by itself") -> None:
         if needed and table_policy(self._draft.base.configuration).by_classes:
             raise InvalidRequest(
-                f"{what}: the conflict policy of {self._access.address.location} (sluice.conflictPolicy) compares kinds of operations "
+                f"{what}: the conflict policy of {self._table.location} (sluice.conflictPolicy) compares kinds of operations "
                 f"and no rows; {remedy}"
             )
 
@@ -481,16 +492,12 @@ class Transaction(OpenTransaction["Commit | None"]):
                 "what replaces the table's schema, partitioning or properties is the first operation of its transaction: leave out those "
                 "before it, whose rows it would replace"
             )
-        address, draft = self._access.address, self._draft
+        address, draft = self._table.address, self._draft
         plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, self.read_version, redefines=redefines)
         return complete_plan(plan, schema, merge_schema=merge_schema)
 
-    def _now_ms(self) -> int:
-        return self._access.ours.now_ms()
-
-    def _heard(self, limit: Timeout, *, withdraw: bool) -> Commit | None:
-        ask = self._access.ours.withdraw if withdraw else self._access.ours.outcome
-        outcome = ask(self.id, limit, after=self.read_version)
+    def _heard(self, limit: Timeout, *, withdrawing: bool) -> Commit | None:
+        outcome = outcome_of(self._table, self.id, limit, after=self.read_version, withdrawing=withdrawing)
         if outcome.error is not None:
             raise outcome.error
         return None if outcome.commit is None else outcome.commit if self._change is None else self._change.measured(outcome.commit)
@@ -505,17 +512,17 @@ class Transaction(OpenTransaction["Commit | None"]):
                 return None
         self._filing()
         change = replace(self._change, transaction_id=self.id, filed_after=self._filed_after if self._filed_again else None)
-        return self._access.ours.commit(change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
+        return submit(self._table, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
             self.tell_loss(lost)
             if self.basis[1] is not None:
-                lost.tell(self._chance.lost([(self._access.ours.leases, touched_by_reads(*self.basis))]))
+                lost.tell(self._chance.lost([(self._table.leases, touched_by_reads(*self.basis))]))
 
     def tell_loss(self, lost: ConcurrentModification) -> None:
         """Add to a refusal which operation lost."""
-        found = self._access.ours.operation_that_lost(self._change_of((), {}), self._operations, lost)
+        found = operation_that_lost(self._table, self._change_of((), {}), self._operations, lost)
         if found is not None:
             number, name = found
             of_several = f"; of this transaction operation {number} ({name}) lost" if len(self._operations) > 1 else ""
@@ -540,18 +547,18 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def _finished(self) -> Change | None:
         """The change to commit, staged for good; None if there is none."""
-        draft, begun_ms = self._draft, self._now_ms()
+        draft, begun_ms = self._draft, self._clock.now_ms()
         if draft.uncopied:
             draft.foresee()
             self.check()
-        finished = draft.finish(self._now_ms())
+        finished = draft.finish(self._clock.now_ms())
         noted = self._application is not None or bool(self._noted)
         if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
-            _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._access.address.location)
+            _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._table.location)
             return None
         changes = capture_changes(draft) if draft.captures_changes else ()
-        metrics = told(self._steps, finished, len(changes), self._worked_ms + self._now_ms() - begun_ms)
+        metrics = told(self._steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
         compacted = () if self._compacted is None else self._compacted.actions
         return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
@@ -562,7 +569,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
         actions += draft.clustering
         for application in (self._application, *self._noted.items()):
-            actions += transaction_actions(application, self._now_ms())
+            actions += transaction_actions(application, self._clock.now_ms())
         return Change(
             transaction_id=self.id,
             operation=operation,

@@ -10,7 +10,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.catalog import dropped, namespaces, naming
-from sluice.coordinator.catalog.meaning import Home, Meaning, look_at
+from sluice.coordinator.catalog.meaning import CatalogClient, Meaning, look_at
 from sluice.coordinator.catalog.names import TableName
 from sluice.coordinator.catalog.naming import NewName, make_named
 from sluice.coordinator.nodes.catalog_records import NamespaceRecord
@@ -37,9 +37,9 @@ def service_of(catalog: sluice.Catalog) -> MemoryCoordination:
     return MemoryCoordination.named(catalog._coordinator.removeprefix("memory://"))
 
 
-def elsewhere(catalog: sluice.Catalog) -> Home:
+def elsewhere(catalog: sluice.Catalog) -> CatalogClient:
     """Another client's way to the same names."""
-    return Home(service_of(catalog).connect)
+    return CatalogClient(service_of(catalog).connect)
 
 
 def context_at(catalog: sluice.Catalog, location: str) -> TableContext:
@@ -107,7 +107,7 @@ def test_of_two_who_rename_to_one_name_one_does(catalog: sluice.Catalog) -> None
 
 def test_of_two_who_drop_a_table_one_does(catalog: sluice.Catalog) -> None:
     catalog.create("sales.orders", FLIGHTS)
-    came = at_first(catalog, "apply", ORDERS.path, lambda: naming.rename(elsewhere(catalog), ORDERS, TableName("sales", "b")))
+    came = at_first(catalog, "apply", ORDERS.path, lambda: naming.rename_table(elsewhere(catalog), ORDERS, TableName("sales", "b")))
     with pytest.raises(sluice.TableNotFound):
         catalog.drop("sales.orders")
     assert not isinstance(came[0], Exception)
@@ -154,7 +154,7 @@ def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> N
     catalog.create("sales.orders", FLIGHTS)
     gone = catalog.drop("sales.orders")
     assert gone is not None
-    at_first(catalog, "apply", ORDERS.path, lambda: dropped.hand_to_removal(elsewhere(catalog), gone.id))
+    at_first(catalog, "apply", ORDERS.path, lambda: dropped.schedule_removal(elsewhere(catalog), gone.id))
     with pytest.raises(sluice.TableNotFound, match="data are being deleted"):
         catalog.undrop("sales.orders")
     assert [each.deleting for each in catalog.dropped()] == [True]
@@ -309,16 +309,16 @@ def test_what_others_did_after_a_lost_reply_is_no_doubt_about_it(catalog: sluice
             and service.connect().read("/catalog/namespaces/sales/b") is not None
         ):
             service.before = None
-            naming.rename(elsewhere(catalog), TableName("sales", "b"), TableName("sales", "c"))
+            naming.rename_table(elsewhere(catalog), TableName("sales", "b"), TableName("sales", "c"))
 
     sessions = [home.connect()]
-    home = Home(lambda: sessions[0])
+    home = CatalogClient(lambda: sessions[0])
 
     def home_session() -> int:
         return sessions[0].session_id
 
     service.before = before
-    naming.rename(home, ORDERS, TableName("sales", "b"))
+    naming.rename_table(home, ORDERS, TableName("sales", "b"))
     assert [each.name for each in catalog.tables("sales")] == ["c"]
 
 
@@ -327,14 +327,14 @@ def test_a_name_that_was_given_is_found_although_the_server_is_behind(catalog: s
     session = service_of(catalog).connect()
     session.lag = 50
     catalog.create("sales.orders", FLIGHTS)
-    home = Home(lambda: session)
+    home = CatalogClient(lambda: session)
     [found] = home.fresh(lambda session: look_at(session, ORDERS))
     assert found.meaning is Meaning.TABLE
-    assert [str(each.spelled) for each in namespaces.names_in(home, "sales")] == ["sales.orders"]
+    assert [str(each.spelled) for each in namespaces.list_names(home, "sales")] == ["sales.orders"]
 
 
 def test_marks_of_dead_clients_go(catalog: sluice.Catalog) -> None:
     session = service_of(catalog).connect()
     session.create(f"{CATALOG_CHANGES}/old", b"1")
-    namespaces.create_namespace(Home(lambda: session), NamespaceRecord("raw"))
+    namespaces.create_namespace(CatalogClient(lambda: session), NamespaceRecord("raw"))
     assert session.children(CATALOG_CHANGES) == []

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.nodes.identity import another_id, made_ms, new_client, new_id, new_plan_id, owner_of
 from sluice.coordinator.nodes.presence import Presence
@@ -58,10 +59,10 @@ def test_an_unknown_transaction_is_looked_for_where_it_can_be(world: World, plan
     calendar = with_history(world, old=30, new=5)
     unknown = new_plan_id(calendar.now_ms()) if plan else new_id(new_client(), 0, 7, calendar.now_ms())
     before = read_versions(world)
-    assert world.client().committer.outcome(unknown, soon()).state == "unknown"
+    assert outcome_of(world.client().coordinated, unknown, soon()).state == "unknown"
     assert read_versions(world) - before <= 5 + 1
     long_ago = new_id(new_client(), 0, 7, calendar.now_ms() - 20 * DAY_MS)
-    assert world.client().committer.outcome(long_ago, soon()).state == "unknown"
+    assert outcome_of(world.client().coordinated, long_ago, soon()).state == "unknown"
     assert read_versions(world) - before > 30
 
 
@@ -75,7 +76,7 @@ def test_a_transaction_is_found_though_the_clock_that_made_its_id_was_ahead(worl
     client.commit(append_intent(client.head(), transaction_id=mine))
     for _ in range(10):
         client.append()
-    found = world.client().committer.outcome(mine, soon()).commit
+    found = outcome_of(world.client().coordinated, mine, soon()).commit
     assert found is not None
     assert found.version == 0
 
@@ -87,7 +88,7 @@ def test_ids_of_other_forms_are_looked_for_everywhere(world: World) -> None:
         client.append()
     assert made_ms(mine) is None
     assert made_ms(str(uuid.uuid4())) is None
-    found = world.client().committer.outcome(mine, soon()).commit
+    found = outcome_of(world.client().coordinated, mine, soon()).commit
     assert found is not None
 
 
@@ -95,7 +96,7 @@ def test_a_search_of_the_log_heeds_its_deadline(world: World) -> None:
     with_history(world, old=0, new=20)
     before = read_versions(world)
     with pytest.raises(Unavailable, match="ask again with a longer timeout_s") as late:
-        world.client().committer.outcome("nobody", soon(0.0))
+        outcome_of(world.client().coordinated, "nobody", soon(0.0))
     assert read_versions(world) - before <= 1
     assert late.value.details["version"] == 19
 
@@ -115,9 +116,9 @@ def test_sessions_that_end_again_and_again_are_told_at_the_deadline(world: World
     client.append()
     flapping(world, client)
     with pytest.raises(Unavailable, match="ask again"):
-        client.committer.outcome("nobody", soon(0.2))
+        outcome_of(client.coordinated, "nobody", soon(0.2))
     with bounding(0.2, SystemClock()), pytest.raises(CoordinatorUnavailable, match="ended while it was asked"):
-        client.context.up_to_date(lambda: client.committer.verdicts.search("nobody"))
+        client.context.up_to_date(lambda: client.coordinated.verdicts.search("nobody"))
     world.coordination.after = None
 
 
@@ -153,5 +154,5 @@ def test_whether_it_is_decided_is_in_doubt_where_that_takes_longer_than_the_call
 
     monkeypatch.setattr(RatifiedLog, "winner", slowly)
     with bounding(soon(0.0), SystemClock()):
-        assert client.committer.verdicts.knows(new_id(new_client(), 0, 7, calendar.now_ms()))
+        assert client.coordinated.verdicts.knows(new_id(new_client(), 0, 7, calendar.now_ms()))
     assert len(read) < 10, "of 30 versions"

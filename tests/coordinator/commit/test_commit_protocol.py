@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import pytest
 
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import (
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
@@ -69,7 +70,7 @@ def test_a_dead_writers_intent_is_decided_by_others(world: World) -> None:
     dead.session.close()
     alive.append("mine.parquet")
     assert world.files() == {"orphan.parquet", "mine.parquet"}
-    outcome = alive.committer.outcome(orphan.transaction_id, Deadline.after(5, SystemClock()))
+    outcome = outcome_of(alive.coordinated, orphan.transaction_id, Deadline.after(5, SystemClock()))
     assert outcome.state == "committed"
 
 
@@ -77,11 +78,11 @@ def test_an_undecided_transaction_is_decided_by_the_one_who_asks(world: World) -
     dead, asking = world.client(), world.client()
     orphan = append_intent(dead.head(), "orphan.parquet")
     claim_slot(dead.context, orphan, dead.head(), Deadline.after(5, SystemClock()))
-    outcome = asking.committer.outcome(orphan.transaction_id, Deadline.after(5, SystemClock()))
+    outcome = outcome_of(asking.coordinated, orphan.transaction_id, Deadline.after(5, SystemClock()))
     assert outcome.state == "committed"
     assert outcome.commit is not None
     assert outcome.commit.version == 0
-    assert asking.committer.outcome("never-heard-of", Deadline.after(30, SystemClock())).state == "unknown"
+    assert outcome_of(asking.coordinated, "never-heard-of", Deadline.after(30, SystemClock())).state == "unknown"
 
 
 @pytest.mark.notices("first-unseen-winner-counts")
@@ -95,7 +96,7 @@ def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World) -> None:
     assert caught.value.winning_version == 1
     assert "old.parquet" in str(caught.value)
     assert world.files() == {"mine.parquet"}
-    told = one.committer.outcome(theirs.transaction_id, Deadline.after(30, SystemClock()))
+    told = outcome_of(one.coordinated, theirs.transaction_id, Deadline.after(30, SystemClock()))
     assert told.state == "refused"
     assert isinstance(told.error, ConcurrentDeleteReadException)
 
@@ -286,7 +287,7 @@ def test_trouble_with_publishing_is_no_failure(world: World) -> None:
     assert not commit.published
     assert commit.version == 0
     mend(world.objects.disk)
-    client.committer.publisher.publish_pending()
+    client.coordinated.publisher.publish_pending()
     assert world.files() == {"x.parquet"}
 
 
@@ -306,7 +307,7 @@ def test_a_foreign_commit_is_named(world: World) -> None:
     with pytest.raises(ForeignCommit, match=r"00000001\.json"):
         client.append()
     world.objects.delete(commit_path(1))
-    client.committer.publisher.publish_pending()
+    client.coordinated.publisher.publish_pending()
 
 
 def test_publication_is_in_order(world: World) -> None:
@@ -353,7 +354,7 @@ def test_an_intent_that_arrives_in_a_closed_generation_is_filed_again(world: Wor
         client.append()
     assert client.head().generation > stale.generation
     late = append_intent(client.head(), "late.parquet")
-    commit = client.committer.commit(late, stale, Deadline.after(5, SystemClock()))
+    commit = client.commit(late, stale)
     assert not commit.repeated
     assert "late.parquet" in world.files()
 
@@ -424,8 +425,8 @@ def test_verdict_records_are_pruned_and_outcomes_stay(world: World) -> None:
         client.append()
     assert len(client.session.children(world.tree.verdicts) or ()) < 50
     deadline = Deadline.after(5, SystemClock())
-    assert client.committer.outcome(first.transaction_id, deadline).state == "committed"
-    assert isinstance(client.committer.outcome(losing.transaction_id, deadline).error, ConcurrentDeleteReadException)
+    assert outcome_of(client.coordinated, first.transaction_id, deadline).state == "committed"
+    assert isinstance(outcome_of(client.coordinated, losing.transaction_id, deadline).error, ConcurrentDeleteReadException)
 
 
 def test_a_waiting_writer_gives_up_with_the_stage(world: World) -> None:
@@ -435,7 +436,7 @@ def test_a_waiting_writer_gives_up_with_the_stage(world: World) -> None:
         client.commit(append_intent(client.head(), "late.parquet"), timeout_s=0.3)
     assert caught.value.stage == "intent"
     world.coordination.before = None
-    outcome = client.committer.outcome(caught.value.transaction_id, Deadline.after(5, SystemClock()))
+    outcome = outcome_of(client.coordinated, caught.value.transaction_id, Deadline.after(5, SystemClock()))
     assert outcome.state == "committed"
     assert world.files() == {"late.parquet"}
 
@@ -447,7 +448,7 @@ def test_a_writer_all_of_whose_requests_are_lost_gives_up_in_time(world: World) 
     with pytest.raises(OutcomeUnknown):
         client.commit(intent, timeout_s=0.3)
     world.coordination.before = None
-    assert client.committer.outcome(intent.transaction_id, Deadline.after(30, SystemClock())).state == "unknown"
+    assert outcome_of(client.coordinated, intent.transaction_id, Deadline.after(30, SystemClock())).state == "unknown"
 
 
 def test_staged_actions_are_published(world: World) -> None:
@@ -483,7 +484,7 @@ def test_what_was_acknowledged_as_ratified_is_published_in_the_background(world:
     client = world.client()
     commits = [client.commit(append_intent(client.head(), f"{n}.parquet"), ack="ratified") for n in range(5)]
     assert [c.published for c in commits] == [False] * 5
-    assert client.committer.background.drain(30.0)
+    assert client.coordinated.background.drain(30.0)
     assert world.files() == {f"{n}.parquet" for n in range(5)}
 
 
@@ -491,7 +492,7 @@ def test_a_publication_that_failed_in_the_background_is_done_before_the_end(worl
     client = world.client()
     world.objects.disk.fail_before("put_if_absent", times=1)
     client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
-    assert client.committer.background.drain(30.0)
+    assert client.coordinated.background.drain(30.0)
     assert world.files() == {"x.parquet"}
 
 
@@ -504,7 +505,7 @@ def test_a_lone_writer_needs_no_slot(world: World) -> None:
     commits = [client.append() for _ in range(3)]
     assert [c.version for c in commits] == [0, 1, 2]
     assert client.head().slot == -1
-    outcome = world.client().committer.outcome(commits[1].transaction_id, Deadline.after(30, SystemClock()))
+    outcome = outcome_of(world.client().coordinated, commits[1].transaction_id, Deadline.after(30, SystemClock()))
     assert outcome.commit is not None
     assert outcome.commit.version == 1
 
@@ -533,7 +534,7 @@ def test_a_conflict_on_the_fast_path_is_refused_by_the_queue(world: World) -> No
     losing = rewrite_intent(base, "old.parquet", "x.parquet")
     with pytest.raises(ConcurrentDeleteReadException):
         client.commit(losing)
-    assert client.committer.outcome(losing.transaction_id, Deadline.after(30, SystemClock())).state == "refused"
+    assert outcome_of(client.coordinated, losing.transaction_id, Deadline.after(30, SystemClock())).state == "refused"
 
 
 def test_a_direct_commit_whose_publisher_dies_is_published_by_others(world: World) -> None:
@@ -554,7 +555,7 @@ def test_no_right_to_publish_is_no_failure_of_what_is_ratified(world: World) -> 
         commit = client.append()
         assert not commit.published
         mend(world.objects.disk)
-        client.committer.publisher.publish_pending()
+        client.coordinated.publisher.publish_pending()
     assert len(world.log()) == 2
 
 

@@ -14,7 +14,7 @@ from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import ANY_VERSION, Node
 from tests.coordinator.joint_world import JointClient, JointWorld, alone
-from tests.coordinator.world import QUICK, append_intent
+from tests.coordinator.world import QUICK, append_intent, commit_one
 
 
 def soon(seconds: float = 5.0) -> Deadline:
@@ -50,7 +50,7 @@ def test_versions_of_two_tables_are_those_of_one_moment_however_busy_they_are(mo
     between_reads(monkeypatch, writer)
     for _ in range(3):
         acknowledged = writer.head("b").version
-        versions = versions_together([reader.committers[name].context for name in "ab"], soon())
+        versions = versions_together([reader.coordinated[name].context for name in "ab"], soon())
         assert versions[0] == versions[1] > acknowledged
     world.check()
 
@@ -75,7 +75,7 @@ def test_versions_that_were_not_written_together_stood_together(monkeypatch: pyt
 
     monkeypatch.setattr(MemorySession, "look", by_turns)
     for _ in range(3):
-        a, b = versions_together([reader.committers[name].context for name in "ab"], soon())
+        a, b = versions_together([reader.coordinated[name].context for name in "ab"], soon())
         assert a in (b, b + 1)
 
 
@@ -94,7 +94,7 @@ def test_a_client_that_slept_while_records_went_looks_again() -> None:
                     writer.append("ab")
 
     world.coordination.after = overtake
-    versions = versions_together([reader.committers[name].context for name in "ab"], soon())
+    versions = versions_together([reader.coordinated[name].context for name in "ab"], soon())
     world.coordination.after = None
     assert versions == [5, 5]
     assert len(seen) == 2
@@ -103,9 +103,9 @@ def test_a_client_that_slept_while_records_went_looks_again() -> None:
 def test_a_tree_without_records_has_the_version_of_its_head() -> None:
     world = JointWorld("ab")
     client = world.client()
-    assert versions_together([client.committers[name].context for name in "ab"], soon()) == [-1, -1]
+    assert versions_together([client.coordinated[name].context for name in "ab"], soon()) == [-1, -1]
     alone(client, "a", append_intent(client.head("a")))
-    assert versions_together([client.committers[name].context for name in "ab"], soon()) == [0, -1]
+    assert versions_together([client.coordinated[name].context for name in "ab"], soon()) == [0, -1]
 
 
 @pytest.mark.parametrize("fault", [Fault.EXPIRED_BEFORE, Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_AFTER])
@@ -116,7 +116,7 @@ def test_a_session_that_expires_meanwhile_is_replaced(fault: Fault, skip: int) -
     client = world.client()
     client.append("ab")
     world.coordination.inject(fault, session=client.session, skip=skip)
-    assert versions_together([client.committers[name].context for name in "ab"], soon()) == [0, 0]
+    assert versions_together([client.coordinated[name].context for name in "ab"], soon()) == [0, 0]
 
 
 def test_a_coordinator_that_stays_away_is_told_as_such() -> None:
@@ -125,7 +125,7 @@ def test_a_coordinator_that_stays_away_is_told_as_such() -> None:
     for _ in range(2):
         world.coordination.inject(Fault.EXPIRED_BEFORE)
     with pytest.raises(SessionLost, match="expired"):
-        versions_together([client.committers[name].context for name in "ab"], soon(0.0))
+        versions_together([client.coordinated[name].context for name in "ab"], soon(0.0))
 
 
 @pytest.mark.notices("a-moment-before-all-ends")
@@ -135,10 +135,9 @@ def test_a_version_beside_others_is_one_that_stood_with_all_of_them() -> None:
     client = world.client()
     client.append("abc")
     client.append("ac", a="a1", c="c1")
-    other = client.committers["b"]
-    other.commit(append_intent(client.head("b")), client.head("b"), soon())
+    commit_one(client.coordinated["b"], append_intent(client.head("b")), client.head("b"), soon())
     client.append("abc")
-    contexts = {name: client.committers[name].context for name in "abc"}
+    contexts = {name: client.coordinated[name].context for name in "abc"}
     assert version_beside([(contexts["a"], 0), (contexts["c"], 0)], contexts["b"]) == 0
     assert version_beside([(contexts["a"], 1), (contexts["c"], 1)], contexts["b"]) == 1
     assert version_beside([(contexts["a"], 1), (contexts["c"], 0)], contexts["b"]) == 0
@@ -162,8 +161,8 @@ def test_a_moment_whose_records_were_pruned_is_not_guessed(name: str, version: i
     client = world.client()
     client.append("ab")
     for each in "aabb":
-        client.committers[each].commit(append_intent(client.head(each)), client.head(each), soon())
-    contexts = {name: client.committers[name].context for name in "ab"}
+        commit_one(client.coordinated[each], append_intent(client.head(each)), client.head(each), soon())
+    contexts = {name: client.coordinated[name].context for name in "ab"}
     assert version_beside([(contexts["a"], 0)], contexts["b"]) == 0
     forget(client, name, version)
     assert version_beside([(contexts["a"], 0)], contexts["b"]) is None
@@ -176,6 +175,6 @@ def test_a_session_that_expires_while_records_are_read_is_replaced(verb: str, sk
     client = world.client()
     client.append("ab")
     client.append("ab")
-    contexts = {name: client.committers[name].context for name in "ab"}
+    contexts = {name: client.coordinated[name].context for name in "ab"}
     world.coordination.inject(Fault.EXPIRED_BEFORE, verb=verb, skip=skip)
     assert version_beside([(contexts["a"], 0)], contexts["b"]) == 0

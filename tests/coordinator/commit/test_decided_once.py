@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.commit.decision import _Resolution
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import ConcurrentModification, Refused
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
@@ -20,7 +21,7 @@ from sluice.coordinator.service.store import Create
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, prune, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one, prune, rewrite_intent
 from tests.mending import mend
 
 KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
@@ -85,7 +86,7 @@ def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
     intent = append_intent(client.head(), "x.parquet")
     for _ in range(2):
         slot_of(client, intent)
-    assert asking.committer.outcome(intent.transaction_id, soon()).commit is not None
+    assert outcome_of(asking.coordinated, intent.transaction_id, soon()).commit is not None
     asking.append("y.parquet")
     assert world.transactions().count(intent.transaction_id) == 1
 
@@ -99,7 +100,7 @@ def test_what_was_committed_twice_is_told_though_its_version_left_the_log() -> N
     client.append()
     assert client.commit(replace(intent, filed_again=True)).repeated
     del world.objects.disk.objects[commit_path(0)]
-    outcome = world.client().committer.outcome(intent.transaction_id, soon())
+    outcome = outcome_of(world.client().coordinated, intent.transaction_id, soon())
     assert outcome.commit is not None
     assert (outcome.commit.version, outcome.commit.timestamp) == (0, 0)
 
@@ -114,7 +115,7 @@ def test_what_is_not_published_keeps_its_record(world: World) -> None:
     client.commit(rewrite_intent(client.head(), "b.parquet", "c.parquet"), ack="ratified")
     prune(other.context)
     mend(world.objects.disk)
-    other.committer.publisher.publish_pending()
+    other.coordinated.publisher.publish_pending()
     assert world.files() == {"c.parquet"}
     assert len(world.log()) == 3
 
@@ -139,7 +140,7 @@ def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> N
     client = world.client()
     claim = claim_slot(client.context, append_intent(client.head(), "x.parquet"), client.head(), soon())
     record = BatchRecord("b", 0, Rendering(0), (Verdict(claim.slot, "somebody-else", 0, 0),), ())
-    told = client.committer.verdicts.recorded_by(record, claim)
+    told = client.coordinated.verdicts.recorded_by(record, claim)
     assert told is not None
     assert told.verdict.transaction_id == claim.transaction_id
     assert told.verdict.refusal is not None
@@ -163,7 +164,7 @@ def test_a_slot_that_is_filed_again_leaves_its_old_place(world: World) -> None:
     orphan = append_intent(stale)
     claim_slot(dead.context, orphan, stale, soon())
     assert len(closed_generations(world, alive)) == 1
-    assert alive.committer.outcome(orphan.transaction_id, soon()).commit is not None
+    assert outcome_of(alive.coordinated, orphan.transaction_id, soon()).commit is not None
     assert closed_generations(world, alive) == []
     assert world.transactions().count(orphan.transaction_id) == 1
 
@@ -177,9 +178,9 @@ def test_what_was_decided_in_a_later_generation_is_told_to_who_filed_it_in_an_ea
     others.commit(rewrite_intent(others.head(), "old.parquet", "theirs.parquet"))
     others.append()
     claim = claim_slot(owner.context, late, stale, soon())
-    refusal = others.committer.outcome(late.transaction_id, soon()).error
+    refusal = outcome_of(others.coordinated, late.transaction_id, soon()).error
     assert isinstance(refusal, ConcurrentModification)
-    told = owner.committer.verdicts.find(claim)
+    told = owner.coordinated.verdicts.find(claim)
     assert told is not None
     assert told.verdict.refusal is not None
     assert told.verdict.refusal.rule == refusal.rule != "forgotten"
@@ -197,7 +198,7 @@ def test_a_decided_slot_that_was_left_behind_is_not_decided_again(world: World) 
         client.append()
     path = world.tree.slot(client.head().generation - 1, SlotName(7, intent.transaction_id))
     client.session.create(path, intent.encode())
-    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    told = outcome_of(asking.coordinated, intent.transaction_id, soon()).commit
     assert told is not None
     assert told.version == commit.version
     assert world.transactions().count(intent.transaction_id) == 1
@@ -211,7 +212,7 @@ def test_a_slot_that_comes_too_late_when_nobody_else_comes_any_more(world: World
     for _ in range(2):
         others.append()
     assert others.head().generation == 1
-    commit = late.committer.commit(append_intent(stale, "late.parquet"), stale, soon())
+    commit = commit_one(late.coordinated, append_intent(stale, "late.parquet"), stale, soon())
     assert commit.version == 2
 
 
@@ -260,7 +261,7 @@ def test_the_number_of_a_slot_counts_within_its_generation(world: World) -> None
     assert claim.generation == 0
     assert not claim.is_decided(replace(head, slot=claim.slot))
     assert not claim.is_first(replace(head, slot=claim.slot - 1))
-    assert new.committer.outcome(late.transaction_id, soon()).commit is not None
+    assert outcome_of(new.coordinated, late.transaction_id, soon()).commit is not None
 
 
 def test_names_of_slots_and_records_sort_by_what_they_count() -> None:
@@ -304,7 +305,7 @@ def test_a_refusal_that_was_cleaned_up_before_its_owner_looks_is_told(monkeypatc
     heard: list[str] = []
 
     def decide() -> None:
-        outcome = other.committer.outcome(intent.transaction_id, soon())
+        outcome = outcome_of(other.coordinated, intent.transaction_id, soon())
         heard.append(outcome.state)
 
     world.coordination.before = when_it_looks(["apply", "barrier"], decide)
@@ -312,7 +313,7 @@ def test_a_refusal_that_was_cleaned_up_before_its_owner_looks_is_told(monkeypatc
         owner.commit(intent)
     assert heard == ["refused"]
     assert world.log() == []
-    assert other.committer.outcome(intent.transaction_id, soon()).state == "refused"
+    assert outcome_of(other.coordinated, intent.transaction_id, soon()).state == "refused"
 
 
 def test_the_same_over_two_tables(monkeypatch: pytest.MonkeyPatch) -> None:

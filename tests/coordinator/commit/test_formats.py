@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
 from sluice.coordinator.fields import MalformedRecord
 from sluice.coordinator.formats import INTENT_FORMAT, RENDERING, Release
 from sluice.coordinator.nodes.layout import SlotName
 from sluice.coordinator.nodes.records import Head, Published
 from sluice.coordinator.rules.intent import Intent
-from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.store import ANY_VERSION
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
@@ -40,7 +40,7 @@ def ratified_only(client: Client) -> Intent:
     claim_slot(client.context, intent, client.head(), soon())
     state = client.context.look()
     assert state is not None
-    assert decide(client.committer, state)
+    assert decide(client.coordinated, state)
     return intent
 
 
@@ -73,14 +73,16 @@ def test_a_rendering_that_is_not_known_is_waited_for(world: World) -> None:
     ratified_only(world.client(release=NEWER))
     before = nodes(world), len(world.log())
     old = world.client(SHORT)
-    for attempt in (old.committer.publisher.publish_pending, lambda: old.committer.log.content(1)):
+    for attempt in (old.coordinated.publisher.publish_pending, lambda: old.coordinated.log.content(1)):
         with pytest.raises(UnknownFormat, match=r"rendering of version 1 by sluice/0\.2\.0 is 3, this release of sluice knows up to 2"):
             attempt()
     prune(old.context)
     assert (nodes(world), len(world.log())) == before
-    assert old.committer.outcome(ratified_only(world.client(release=NEWER)).transaction_id, soon()).state == "committed"  # the record tells
+    assert (
+        outcome_of(old.coordinated, ratified_only(world.client(release=NEWER)).transaction_id, soon()).state == "committed"
+    )  # the record tells
     world.client(release=NEWER).append()
-    assert old.committer.log.content(1)
+    assert old.coordinated.log.content(1)
     assert old.append().published
 
 
@@ -92,7 +94,7 @@ def test_an_intent_behind_what_is_not_known_is_filed_and_says_why_it_waits(world
         old.commit(intent, timeout_s=0.5)
     assert isinstance(waits.value.__cause__, ProtocolMismatch)
     world.client(release=NEWER).append()
-    assert old.committer.outcome(intent.transaction_id, soon()).state == "committed"
+    assert outcome_of(old.coordinated, intent.transaction_id, soon()).state == "committed"
 
 
 @pytest.mark.notices("unknown-formats-wait", "unknown-formats-stop-nobody-before-them")
@@ -103,12 +105,12 @@ def test_an_intent_of_a_newer_format_stops_older_clients_where_the_head_admits_i
     newer = world.tree.slot(0, SlotName(claims[1].slot, claims[1].transaction_id))
     changed(world, newer, lambda intent: intent.update(format=INTENT_FORMAT + 1))
     changed(world, world.tree.head, lambda head: head.update(intents=INTENT_FORMAT + 1))
-    assert client.committer.outcome(first.transaction_id, soon(1)).state == "committed"  # what stands before it is decided
+    assert outcome_of(client.coordinated, first.transaction_id, soon(1)).state == "committed"  # what stands before it is decided
     with pytest.raises(UnknownFormat, match=r"intent\.format is 2"):
-        client.committer.outcome(claims[1].transaction_id, soon(0.3))
+        outcome_of(client.coordinated, claims[1].transaction_id, soon(0.3))
     assert world.coordination.tree.node(newer, world.coordination.tree.zxid) is not None
     changed(world, newer, lambda intent: intent.update(format=INTENT_FORMAT))
-    assert client.committer.outcome(claims[1].transaction_id, soon()).state == "committed"
+    assert outcome_of(client.coordinated, claims[1].transaction_id, soon()).state == "committed"
 
 
 @pytest.mark.notices("formats-are-admitted")
@@ -118,7 +120,7 @@ def test_an_intent_of_a_format_that_nobody_files_is_refused(world: World) -> Non
     intent = append_intent(client.head())
     claim = claim_slot(client.context, intent, client.head(), soon())
     changed(world, claim.path(world.tree), lambda record: record.update(format=999))
-    assert isinstance(client.committer.outcome(intent.transaction_id, soon()).error, NotCommitted)
+    assert isinstance(outcome_of(client.coordinated, intent.transaction_id, soon()).error, NotCommitted)
     client.append()
 
 
@@ -138,7 +140,7 @@ def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> 
     client = world.client(limits)
     intent = append_intent(client.head())
     claim_slot(client.context, intent, client.head(), soon())
-    client.committer.outcome(intent.transaction_id, soon(), against=withdrawal(intent.transaction_id))
+    outcome_of(client.coordinated, intent.transaction_id, soon(), withdrawing=True)
     [refusal] = [path for path, _ in nodes(world) if path.startswith(f"{world.tree.refused}/") and "/t-" in path]
     changed(world, refusal, lambda record: record.update(format=2))
     for _ in range(6):
@@ -146,9 +148,9 @@ def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> 
     prune(client.context)
     assert refusal in dict(nodes(world))
     with pytest.raises(UnknownFormat, match=r"verdict\.format is 2"):  # "unknown" would be a lie
-        client.committer.outcome(intent.transaction_id, soon())
+        outcome_of(client.coordinated, intent.transaction_id, soon())
     changed(world, refusal, lambda record: record.update(format=1))
-    assert client.committer.outcome(intent.transaction_id, soon()).state == "refused"
+    assert outcome_of(client.coordinated, intent.transaction_id, soon()).state == "refused"
 
 
 @pytest.mark.notices("unknown-formats-wait")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from sluice.coordinator.commit import retention
 from sluice.coordinator.commit.queue import Claim, move_slot
-from sluice.coordinator.facade import maintenance
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
@@ -70,20 +71,20 @@ def test_a_slot_is_found_although_it_is_filed_again_while_somebody_looks(monkeyp
     asking = late.world.client()
     present = late.world.tree.slots(late.alive.head().generation)
     once(asking, "children", present, monkeypatch, after=late.move)
-    assert asking.committer.outcome(late.intent.transaction_id, soon()).state == "committed"
+    assert outcome_of(asking.coordinated, late.intent.transaction_id, soon()).state == "committed"
 
 
 def test_a_slot_that_is_filed_again_between_the_look_and_the_reading_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late()
     asking = late.world.client()
     once(asking, "read", late.claim.path(late.world.tree), monkeypatch, before=late.move)
-    assert asking.committer.outcome(late.intent.transaction_id, soon()).state == "committed"
+    assert outcome_of(asking.coordinated, late.intent.transaction_id, soon()).state == "committed"
 
 
 def test_an_owner_whose_slot_others_filed_again_does_not_take_it_for_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late()
     once(late.owner, "read", late.claim.path(late.world.tree), monkeypatch, before=late.move)
-    commit = see_through(late.owner.committer, late.claim, late.intent, soon())
+    commit = see_through(late.owner.coordinated, late.claim, late.intent, soon())
     assert commit.transaction_id == late.intent.transaction_id
     assert late.world.transactions().count(late.intent.transaction_id) == 1
 
@@ -97,5 +98,5 @@ def test_files_of_a_slot_that_is_filed_again_in_a_new_generation_are_kept(monkey
         late.move()
 
     once(collector, "children", late.world.tree.generations, monkeypatch, after=a_new_generation_and_the_slot_in_it)
-    busy = maintenance._busy(collector.context, collector.session, frozenset())
+    busy = retention._busy(collector.context, collector.session, frozenset())
     assert owner_of(late.intent.transaction_id) in busy

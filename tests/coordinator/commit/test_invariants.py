@@ -13,6 +13,7 @@ import pytest
 
 from sluice.coordinator.commit import decision as resolving
 from sluice.coordinator.commit.decision import Queued, resolve
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
@@ -106,9 +107,9 @@ def test_i5_what_is_published_is_what_was_ratified(world: World) -> None:
     forged = replace(append_intent(ratifier.head(), "forged.parquet"), transaction_id=intent.transaction_id)
     other.session.write(path, forged.encode(), version=0)
     with pytest.raises(InvariantBroken, match="I5"):
-        other.committer.publisher.publish_pending()
+        other.coordinated.publisher.publish_pending()
     assert world.log() == []
-    ratifier.committer.publisher.publish_pending()
+    ratifier.coordinated.publisher.publish_pending()
     assert world.files() == {"honest.parquet"}
 
 
@@ -119,9 +120,9 @@ def test_i6_a_version_is_published_only_after_the_one_before(world: World) -> No
     state = client.context.read_published()
     assert state is not None
     ahead = BatchRecord("b", 0, Rendering(0), (), (VersionPlan(5, 1, (9,), "x"),))
-    client.committer.log.remember(5, b"{}\n")
+    client.coordinated.log.remember(5, b"{}\n")
     with pytest.raises(InvariantBroken, match="I6"):
-        client.committer.publisher.publish(VerdictName(0, 9, 5, False), ahead, *state)
+        client.coordinated.publisher.publish(VerdictName(0, 9, 5, False), ahead, *state)
     assert len(world.log()) == 1
 
 
@@ -136,8 +137,8 @@ def test_i6_published_only_moves_up(world: World) -> None:
     node = slow.session.read(world.tree.verdict(name))
     assert node is not None
     fast.append("second.parquet")
-    slow.committer.log.remember(0, world.objects.get(commit_path(0)))  # it was about to publish this when it fell asleep
-    assert not slow.committer.publisher.publish(name, BatchRecord.decode(node.data), *stale)
+    slow.coordinated.log.remember(0, world.objects.get(commit_path(0)))  # it was about to publish this when it fell asleep
+    assert not slow.coordinated.publisher.publish(name, BatchRecord.decode(node.data), *stale)
     now = slow.context.read_published()
     assert now is not None
     assert now[0].version == 1
@@ -157,10 +158,10 @@ def test_i6_who_lost_the_session_stops_publishing(world: World) -> None:
     before = len(world.objects.disk.calls)
     client.session.disconnect()
     with pytest.raises(SessionLost):
-        client.committer.publisher.publish(name, BatchRecord.decode(node.data), *state)
+        client.coordinated.publisher.publish(name, BatchRecord.decode(node.data), *state)
     assert not [verb for verb, _ in world.objects.disk.calls[before:] if verb == "put_if_absent"]
     client.session.reconnect()
-    client.committer.publisher.publish_pending()
+    client.coordinated.publisher.publish_pending()
 
 
 def test_i7_nothing_is_deleted_when_a_commit_fails(world: World) -> None:
@@ -196,10 +197,10 @@ def test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits(world: World)
     claim_slot(waiting.context, intent, waiting.head(), soon())
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     dying.commit(append_intent(dying.head(), "theirs.parquet"), ack="ratified")
-    assert not dying.committer.background.drain(5.0)
+    assert not dying.coordinated.background.drain(5.0)
     dying.session.close()
     mend(world.objects.disk)
-    outcome = waiting.committer.outcome(intent.transaction_id, soon())
+    outcome = outcome_of(waiting.coordinated, intent.transaction_id, soon())
     assert outcome.commit is not None
     assert outcome.commit.published
 
@@ -215,7 +216,9 @@ def test_i10_every_outcome_can_be_asked_for_by_anyone(world: World) -> None:
         client.commit(losing)
     undecided = append_intent(client.head(), "late.parquet")
     claim_slot(client.context, undecided, client.head(), soon())
-    outcomes = [asking.committer.outcome(i, soon()) for i in (committed.transaction_id, losing.transaction_id, undecided.transaction_id)]
+    outcomes = [
+        outcome_of(asking.coordinated, i, soon()) for i in (committed.transaction_id, losing.transaction_id, undecided.transaction_id)
+    ]
     assert [o.state for o in outcomes] == ["committed", "refused", "committed"]
     assert outcomes[0].commit is not None
     assert outcomes[0].commit.version == committed.version

@@ -25,7 +25,7 @@ from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create, Write
 from tests.coordinator.joint_world import JointClient, JointWorld
-from tests.coordinator.world import DIRECT, QUICK, append_intent, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, append_intent, commit_one, rewrite_intent
 from tests.mending import mend
 
 CALLS_MAX = 60
@@ -43,7 +43,7 @@ def world() -> Iterator[JointWorld]:
 
 
 def single(client: JointClient, name: str, intent: Intent) -> Commit:
-    return client.committers[name].commit(intent, client.head(name), Deadline.after(10, SystemClock()))
+    return commit_one(client.coordinated[name], intent, client.head(name), Deadline.after(10, SystemClock()))
 
 
 def joint_rewrite(client: JointClient, name: str, old: str, others: str) -> dict[str, Intent]:
@@ -376,7 +376,7 @@ def test_acknowledged_when_ratified(world: JointWorld) -> None:
     assert not any(commit.published for commit in commits.values())
     for name in "ab":
         mend(world.tables[name].objects.disk)
-        assert client.committers[name].background.drain(30.0)
+        assert client.coordinated[name].background.drain(30.0)
     assert all(len(world.tables[name].log()) == 1 for name in "ab")
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.records import BatchRecord, digest
 from sluice.coordinator.rules.intent import Footprint, Intent
-from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Create, Write
 from sluice.coordinator.service.tree import Tree
@@ -40,7 +40,7 @@ def ratifies(call: Call) -> bool:
 def test_what_stands_behind_it_is_decided_behind_it(world: JointWorld) -> None:
     """One of a single table before it and one after it; a client that asks for the last one decides all three, in order."""
     dead, asking = world.client(), world.client()
-    context = dead.committers["a"].context
+    context = dead.coordinated["a"].context
     before, after = append_intent(dead.head("a")), append_intent(dead.head("a"))
     claim_slot(context, before, dead.head("a"), soon())
     both = dead.intents("ab")
@@ -153,9 +153,9 @@ def test_what_is_committed_is_not_taken_back_by_the_slots_it_was_filed_in_again(
     alone(client, "a", one)
     client.append("ab")
     client.file({name: replace(intent, filed_again=True) for name, intent in both.items()})
-    claim_slot(client.committers["a"].context, replace(one, filed_again=True), client.head("a"), soon())
+    claim_slot(client.coordinated["a"].context, replace(one, filed_again=True), client.head("a"), soon())
     for transaction_id, version in ((both["a"].transaction_id, 0), (one.transaction_id, 1)):
-        outcome = client.committers["a"].outcome(transaction_id, soon(), against=withdrawal(transaction_id))
+        outcome = outcome_of(client.coordinated["a"], transaction_id, soon(), withdrawing=True)
         assert outcome.commit is not None
         assert (outcome.commit.version, outcome.commit.repeated) == (version, True)
     alive = [intent.transaction_id for intent in (both["a"], one)]
@@ -202,7 +202,7 @@ def test_a_full_backlog_that_cannot_be_published_lets_nothing_more_be_ratified(w
     alone(client, "b", rewrite_intent(client.head("b"), "old.parquet", "new.parquet"), ack="ratified")
     with pytest.raises(OutcomeUnknown):
         client.commit(client.intents("ab"), timeout_s=0.3)
-    published = client.committers["b"].context.read_published()
+    published = client.coordinated["b"].context.read_published()
     assert published is not None
     assert client.head("b").version - published[0].version == 1
     mend(disk)

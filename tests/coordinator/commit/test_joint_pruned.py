@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sluice.coordinator.commit.joint_resolve import CLOSED
+from sluice.coordinator.commit.retention import _settled_late as settled_late
 from sluice.coordinator.errors import OutcomeUnknown, Refused
-from sluice.coordinator.facade.maintenance import _settled_late as settled_late
-from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.publication.background import Background
 from sluice.coordinator.service.memory import Call, Fault
@@ -62,11 +61,11 @@ def test_what_waits_to_be_published_keeps_its_record_whatever_else_is_decided(wo
         alone(client, "a", rewrite_intent(client.head("a"), f"{number}.parquet", f"{number + 1}.parquet"), ack="ratified")
     for _ in range(FEW.verdicts_kept):
         client.commit(client.reading(), ack="ratified")
-    prune(client.committers["a"].context)
+    prune(client.coordinated["a"].context)
     names = newest_first(client.session.children(world.tables["a"].tree.verdicts) or ())
     assert len(names) == 2 + FEW.verdicts_kept
     mend(disk)
-    client.committers["a"].publisher.publish_pending()
+    client.coordinated["a"].publisher.publish_pending()
     assert world.tables["a"].files() == {"2.parquet"}
 
 
@@ -114,7 +113,7 @@ def test_it_is_committed_though_nothing_of_it_is_left_in_the_table_that_it_read(
     assert time.monotonic() - begun < 15.0  # it is not waited for what is not told any more
     assert {name: (commit.version, commit.published) for name, commit in commits.items()} == {"b": (1, False)}
     mend(disk)
-    other.committers["b"].publisher.publish_pending()
+    other.coordinated["b"].publisher.publish_pending()
 
 
 def test_who_asks_in_the_table_that_it_read_is_not_told_that_it_was_refused(world: JointWorld) -> None:
@@ -193,7 +192,7 @@ def test_what_is_committed_is_so_though_the_slots_it_was_filed_in_again_come_too
         assert outcome.commit.version == 1
         assert world.tables[name].transactions().count(guid) == 1
     for name in late:  # the slots stay, and keep none of its owner's files
-        assert guid in settled_late(CoordinatedTable(other.committers[name].context, None))
+        assert guid in settled_late(other.coordinated[name])
 
 
 @pytest.mark.parametrize("reads", [False, True])
@@ -225,4 +224,4 @@ def test_what_is_known_of_it_is_not_asked_of_a_server_that_is_behind(world: Join
     asking.session.lag = 100
     intent = append_intent(other.head("a"))
     alone(other, "a", intent)
-    assert asking.committers["a"].verdicts.knows(intent.transaction_id)
+    assert asking.coordinated["a"].verdicts.knows(intent.transaction_id)

@@ -13,6 +13,7 @@ from sluice.coordinator.commit import joint_resolve
 from sluice.coordinator.commit.decider import Decider, Front
 from sluice.coordinator.commit.decision import Queued, resolve
 from sluice.coordinator.commit.joint_resolve import CLOSED, SIBLINGS
+from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import (
     ConcurrentTransactionException,
     CoordinatorUnavailable,
@@ -66,7 +67,7 @@ def test_who_is_overtaken_in_one_table_records_nothing_in_the_others(world: Join
     def overtake(call: Call) -> None:
         if _ratifies(call) and call.session_id == slow.session.session_id and not overtaken:
             overtaken.append(call.number)
-            state = fast.committers["b"].context.read_head()
+            state = fast.coordinated["b"].context.read_head()
             assert state is not None
             fast.session.apply([Write(world.tables["b"].tree.head, state[0].encode(), state[1].version)])
             assert world.tables["a"].log() == world.tables["b"].log() == []
@@ -222,7 +223,7 @@ def test_what_another_table_refused_is_decided_where_it_is_asked_for(world: Join
     guid, before = refused_elsewhere(world)
     client = world.client()
     if serial:
-        client.committers["c"].settle_queue(soon())
+        settle_queue(client.coordinated["c"], soon())
     else:
         error = client.outcome("c", guid).error
         assert isinstance(error, NotCommitted)

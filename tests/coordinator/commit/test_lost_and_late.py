@@ -12,6 +12,7 @@ import pytest
 import sluice
 from sluice.coordinator.commit.outcomes import settle
 from sluice.coordinator.commit.queue import Claim
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head
@@ -27,7 +28,7 @@ from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one, decide, prune, rewrite_intent
 from tests.mending import mend, publishers_are_idle
 
 
@@ -57,7 +58,7 @@ def test_a_slot_in_a_generation_long_closed_is_found_and_decided() -> None:
     assert alive.head().generation > 1
     orphan = append_intent(stale)
     claim_slot(dead.context, orphan, stale, soon())
-    outcome = alive.committer.outcome(orphan.transaction_id, soon())
+    outcome = outcome_of(alive.coordinated, orphan.transaction_id, soon())
     assert outcome.state == "committed"
     assert orphan.transaction_id in world.transactions()
 
@@ -69,12 +70,12 @@ def test_an_outcome_is_told_as_published_when_it_is() -> None:
     world.objects.disk.throttle("put_if_absent", times=10_000)
     intent = append_intent(dead.head())
     assert not dead.commit(intent, ack="ratified").published
-    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    told = outcome_of(asking.coordinated, intent.transaction_id, soon()).commit
     assert told is not None
     assert not told.published
-    assert not dead.committer.background.drain(5)
+    assert not dead.coordinated.background.drain(5)
     mend(world.objects.disk)
-    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    told = outcome_of(asking.coordinated, intent.transaction_id, soon()).commit
     assert told is not None
     assert told.published
     assert intent.transaction_id in world.transactions()
@@ -118,9 +119,9 @@ def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server
     stale = reader.session.read(world.tree.head)
     assert stale is not None
     assert Head.decode(stale.data).version < version
-    assert [info.get("txnId") for info in (reader.committer.log.info(version),)] == [intent.transaction_id]
+    assert [info.get("txnId") for info in (reader.coordinated.log.info(version),)] == [intent.transaction_id]
     mend(world.objects.disk)
-    assert writer.committer.background.drain(30.0)
+    assert writer.coordinated.background.drain(30.0)
 
 
 def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late() -> None:
@@ -132,7 +133,7 @@ def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_
     others.append()
     intent = append_intent(stale)
     world.coordination.inject(Fault.REQUEST_LOST, path=f"/slots/{others.head().generation}/")
-    commit = late.committer.commit(intent, stale, soon())
+    commit = commit_one(late.coordinated, intent, stale, soon())
     assert world.transactions().count(intent.transaction_id) == 1
     assert commit.transaction_id == intent.transaction_id
 
@@ -143,8 +144,8 @@ def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> N
     table = sluice.Table.create(place, schema, coordinator=place)
     other = sluice.Table.open(place, coordinator=place, ack="ratified")
     table.append(pa.table({"a": [1]}, schema=schema))
-    committer = table._access.ours.committer
-    publish_pending = committer.publisher.publish_pending
+    coordinated = table.coordinated
+    publish_pending = coordinated.publisher.publish_pending
 
     def and_somebody_commits() -> Published:
         reached = publish_pending()
@@ -153,7 +154,7 @@ def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> N
         return reached
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(committer.publisher, "publish_pending", and_somebody_commits)
+        patch.setattr(coordinated.publisher, "publish_pending", and_somebody_commits)
         assert table.checkpoint() == 1
     mend(MemoryStore(place).disk)
     other.close()
@@ -186,7 +187,7 @@ def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> Non
     table = sluice.Table.create(place, schema, coordinator=place)
     other = sluice.Table.open(place, coordinator=place)
     table.detach()
-    context = table._access.ours.context
+    context = table.coordinated.context
     state = context.read_head()
     assert state is not None
     reopen_tree(context, replace(state[0], detached=False))
@@ -208,7 +209,7 @@ def test_a_verdict_is_not_taken_for_forgotten_on_the_word_of_a_server_behind() -
     decided = other.append()
     writer.session.expire()
     writer.context.connect().lag = 1_000  # type: ignore[attr-defined]
-    told = writer.committer.verdicts.find(claim)
+    told = writer.coordinated.verdicts.find(claim)
     assert told is not None
     assert settle(told).version == decided.version
 
@@ -223,11 +224,11 @@ def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_g
     dead.commit(intents, ack="ratified")
     for table in world.tables.values():
         mend(table.objects.disk)
-    for committer in asking.committers.values():
-        assert committer.outcome(intents["a"].transaction_id, soon()).state == "committed"
+    for coordinated in asking.coordinated.values():
+        assert outcome_of(coordinated, intents["a"].transaction_id, soon()).state == "committed"
     assert all(len(table.log()) == 1 for table in world.tables.values())
-    for committer in dead.committers.values():
-        committer.background.drain(30.0)
+    for coordinated in dead.coordinated.values():
+        coordinated.background.drain(30.0)
 
 
 class Moving(Client):
@@ -245,7 +246,7 @@ def test_what_is_committed_is_not_unknown_to_who_asks_over_two_sessions() -> Non
     writer, asking = world.client(), Moving(world)
     *_, transaction_id = (writer.append().transaction_id for _ in range(3))
     world.coordination.inject(Fault.EXPIRED_BEFORE, session=asking.session, verb="read", path=world.tree.head)
-    assert asking.committer.outcome(transaction_id, soon()).state == "committed"
+    assert outcome_of(asking.coordinated, transaction_id, soon()).state == "committed"
     assert asking.session.lag == 6
 
 
@@ -270,7 +271,7 @@ def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_oth
     heads = {name: owner.head(name).generation for name in "ab"}
 
     def appended(name: str) -> None:
-        busy.committers[name].commit(append_intent(busy.head(name)), busy.head(name), soon())
+        commit_one(busy.coordinated[name], append_intent(busy.head(name)), busy.head(name), soon())
 
     appended("b")
     appended("b")
@@ -287,8 +288,8 @@ def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_oth
     appended("a")
     for name in owner.session.children(world.tables["a"].tree.verdicts) or ():
         owner.session.delete(f"{world.tables['a'].tree.verdicts}/{name}")
-    for committer in asking.committers.values():
-        outcome = committer.outcome(intents["a"].transaction_id, soon())
+    for coordinated in asking.coordinated.values():
+        outcome = outcome_of(coordinated, intents["a"].transaction_id, soon())
         assert outcome.state in ("refused", "unknown")
     assert intents["a"].transaction_id not in world.tables["a"].transactions() + world.tables["b"].transactions()
 
@@ -300,7 +301,7 @@ def test_what_was_decided_before_all_data_were_lost_is_not_taken_for_refused() -
     claim = Claim(client.append().transaction_id, 0, 0)
     world.coordination.tree = Tree()
     with pytest.raises(CoordinatorUnavailable, match="sluice recover"):
-        client.committer.verdicts.find(claim)
+        client.coordinated.verdicts.find(claim)
 
 
 def instead_of_ratifying(world: World, client: Client, step: Callable[[], object]) -> None:
@@ -333,7 +334,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: World) -> Non
         world.objects.disk.fail_before("put_if_absent", times=1)
         state = fast.context.look()
         assert state is not None
-        assert decide(fast.committer, state)
+        assert decide(fast.coordinated, state)
 
     instead_of_ratifying(world, slow, decide_and_die)
     assert slow.commit(intent).version == 0
@@ -379,7 +380,7 @@ def test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing(worl
     asking.head()
     asking.session.lag = 2
     claim_slot(writer.context, undecided, writer.head(), soon())
-    outcome = asking.committer.outcome(undecided.transaction_id, soon())
+    outcome = outcome_of(asking.coordinated, undecided.transaction_id, soon())
     assert outcome.commit is not None, "its slot stood before it was asked for"
 
 
@@ -412,7 +413,7 @@ def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) 
             publishers_are_idle()  # it is their put that fails
 
     world.coordination.after = overtake
-    sleeping.committer.publisher.publish_pending()
+    sleeping.coordinated.publisher.publish_pending()
     assert "last.parquet" in world.files()
 
 
@@ -428,7 +429,7 @@ def test_a_gap_among_the_records_is_no_end_of_looking(world: World) -> None:
     other = world.client()
     other.session.delete(world.tree.verdict(lost))
     with pytest.raises(InvariantBroken, match="I6"):
-        other.committer.publisher.publish_pending()
+        other.coordinated.publisher.publish_pending()
 
 
 @pytest.mark.notices("first-pending-batch-first")
@@ -439,6 +440,6 @@ def test_of_two_batches_that_wait_the_first_is_published_first(world: World) -> 
     first.commit(rewrite_intent(first.head(), "old.parquet", "new.parquet"), ack="ratified")
     second.commit(rewrite_intent(second.head(), "new.parquet", "newer.parquet"), ack="ratified")
     mend(world.objects.disk)
-    second.committer.publisher.publish_pending()
+    second.coordinated.publisher.publish_pending()
     assert world.files() == {"newer.parquet"}
     assert len(world.log()) == 3

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.storage.actions import encode_all
@@ -19,7 +20,7 @@ def refused(world: World, intent: Intent, name: str | None = None) -> str:
     client, asking = world.client(), world.client()
     named = name or intent.transaction_id
     client.session.create(world.tree.slot_prefix(0, named), intent.encode(), sequential=True)
-    outcome = asking.committer.outcome(named, Deadline.after(20, SystemClock()))
+    outcome = outcome_of(asking.coordinated, named, Deadline.after(20, SystemClock()))
     assert outcome.error is not None
     asking.append("goes-on.parquet")
     assert world.files() == {"goes-on.parquet"}

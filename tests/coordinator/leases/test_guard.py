@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.errors import LeaseHeld, LeaseLost, NotCommitted
-from sluice.coordinator.leases.granting import LeaseHome, Wanted
+from sluice.coordinator.leases.granting import LeaseClient, Wanted
 from sluice.coordinator.leases.guard import LeaseView
 from sluice.coordinator.leases.lease import Lease, acquire
 from sluice.coordinator.limits import Limits
@@ -211,7 +211,7 @@ def test_a_released_lease_costs_nobody_anything_for_long(world: World) -> None:
     with take(holder), pytest.raises(LeaseHeld):
         client.append()
     client.append()
-    assert client.committer.leases._free is not None
+    assert client.coordinated.guard._free is not None
 
 
 def test_grants_forget_what_is_gone() -> None:
@@ -234,7 +234,7 @@ def before_a_head_moves(coordination: MemoryCoordination, step: Callable[[], obj
 
 
 def lease_of(connect: Callable[[], MemorySession], place: Place) -> Lease:
-    return acquire(LeaseHome(connect), [Wanted(place, EXCLUSIVE)], 5.0)
+    return acquire(LeaseClient(connect), [Wanted(place, EXCLUSIVE)], 5.0)
 
 
 @pytest.mark.notices("leases-in-the-way-are-checked")

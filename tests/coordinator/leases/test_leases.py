@@ -14,7 +14,7 @@ import pytest
 from sluice.coordinator.errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.leases.deadlocks import find_cycle
-from sluice.coordinator.leases.granting import LeaseHome, LeaseRequest, Wanted
+from sluice.coordinator.leases.granting import LeaseClient, LeaseRequest, Wanted
 from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
 from sluice.coordinator.leases.scopes import scopes_meet
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
@@ -33,8 +33,8 @@ def world(world: World) -> Iterator[World]:
     assert requests(world) == [], "a request was left behind"
 
 
-def home(client: Client) -> LeaseHome:
-    return LeaseHome(client._connect, client.world.tree.location, client.context.clock, ClientName("host-7", 12, "job"))
+def home(client: Client) -> LeaseClient:
+    return LeaseClient(client._connect, client.world.tree.location, client.context.clock, ClientName("host-7", 12, "job"))
 
 
 def requests(world: World) -> list[str]:

@@ -17,7 +17,7 @@ MINE = Ticket("nightly", "overwrite|k = 1|", "k = 1", 3.0)
 @pytest.fixture
 def context(tmp_path: object) -> TableContext:
     schema = pa.schema([pa.field("id", pa.int64())])
-    return sluice.Table.create(f"{tmp_path}/t", schema, coordinator="memory://tickets").access.ours.context
+    return sluice.Table.create(f"{tmp_path}/t", schema, coordinator="memory://tickets").coordinated.context
 
 
 def test_a_ticket_is_taken_once(context: TableContext) -> None:

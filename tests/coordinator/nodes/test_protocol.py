@@ -7,6 +7,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
+from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import ProtocolMismatch
 from sluice.coordinator.formats import NODE_PROTOCOL
 from sluice.coordinator.nodes.creation import check_tree, require_head
@@ -25,7 +26,7 @@ def raise_protocol(world: World, number: object) -> None:
 
 def settle_a_slot(client: Client) -> None:
     claim_slot(client.context, append_intent(client.head()), client.head(), Deadline.after(5, client.context.clock))
-    client.committer.settle_queue(Deadline.after(30, client.context.clock))
+    settle_queue(client.coordinated, Deadline.after(30, client.context.clock))
 
 
 VERBS: dict[str, Callable[[Client], object]] = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sluice.coordinator.commit.transactions import outcome_of, settle_queue
 from sluice.coordinator.errors import ConcurrentModification, NotCommitted, TreeReplaced, Withdrawn
 from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import newest_first
@@ -15,7 +16,6 @@ from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.publication.pruning import forget as forget_old
 from sluice.coordinator.rules.intent import Intent
-from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.coordinator.service.store import Delete, Write
@@ -23,7 +23,19 @@ from sluice.coordinator.service.tree import Tree
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, PARTITIONED, QUICK, Client, World, add, append_intent, intent_of, prune, rewrite_intent
+from tests.coordinator.world import (
+    DIRECT,
+    PARTITIONED,
+    QUICK,
+    Client,
+    World,
+    add,
+    append_intent,
+    commit_one,
+    intent_of,
+    prune,
+    rewrite_intent,
+)
 
 KEPT = 3
 DAYS = 2
@@ -60,7 +72,7 @@ def stale(client: Client) -> Callable[[], Intent]:
 
 def refuse(client: Client, intent: Intent) -> str:
     with pytest.raises(ConcurrentModification):
-        client.committer.commit(intent, client.head(), soon())
+        commit_one(client.coordinated, intent, client.head(), soon())
     return intent.transaction_id
 
 
@@ -78,7 +90,7 @@ def days_of(world: World) -> dict[str, int]:
 
 
 def is_refused(client: Client, guid: str) -> bool:
-    return isinstance(client.committer.outcome(guid, soon()).error, ConcurrentModification)
+    return isinstance(outcome_of(client.coordinated, guid, soon()).error, ConcurrentModification)
 
 
 def calls_of(world: World, ask: Callable[[], object]) -> list[Call]:
@@ -98,7 +110,7 @@ def test_refusals_leave_the_records_and_are_told_with_their_reason(world: World,
     assert sum(days_of(world).values()) == len(guids)
     asking = world.client()
     assert all(is_refused(asking, guid) for guid in guids)
-    assert asking.committer.outcome(append_intent(Head()).transaction_id, soon()).state == "unknown"
+    assert outcome_of(asking.coordinated, append_intent(Head()).transaction_id, soon()).state == "unknown"
 
 
 def test_asking_costs_the_same_however_much_was_refused(world: World, client: Client) -> None:
@@ -146,7 +158,7 @@ def test_what_was_refused_stays_so_for_an_owner_that_slept(world: World, client:
     def meddle(call: Call) -> None:
         if call.verb == "barrier" and call.session_id == owner.session.session_id:
             world.coordination.before = None
-            assert client.committer.outcome(guid, soon(), against=withdrawal(guid)).state == "refused"
+            assert outcome_of(client.coordinated, guid, soon(), withdrawing=True).state == "refused"
             forget(client)
 
     world.coordination.before = meddle
@@ -165,7 +177,7 @@ def test_what_was_committed_before_is_told_though_its_version_left_the_log() -> 
     assert client.commit(replace(intent, filed_again=True)).repeated
     forget(client)
     del world.objects.disk.objects[commit_path(0)]
-    outcome = world.client().committer.outcome(intent.transaction_id, soon())
+    outcome = outcome_of(world.client().coordinated, intent.transaction_id, soon())
     assert outcome.commit is not None
     assert (outcome.commit.version, outcome.commit.timestamp) == (0, 0)
 
@@ -248,7 +260,7 @@ def test_two_who_put_away_the_same_batch_at_once(world: World, client: Client, c
     def meddle(call: Call) -> None:
         if call.verb == "apply" and any("/t-" in op.path for op in call.ops):
             world.coordination.before = None
-            other.committer.publisher.publish_pending()
+            other.coordinated.publisher.publish_pending()
 
     world.coordination.before = meddle
     client.append()
@@ -274,7 +286,7 @@ def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) 
     calendar.days = DAYS + 1
     forget_old(aged.context)
     assert list(days_of(world)) == [str(int(day) + DAYS)]
-    assert world.client().committer.outcome(first, soon()).state == "unknown"
+    assert outcome_of(world.client().coordinated, first, soon()).state == "unknown"
     assert is_refused(world.client(), second)
 
 
@@ -305,7 +317,7 @@ def test_whoever_publishes_forgets_old_refusals_now_and_then(world: World, clien
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/t-")
     for _ in range(12):
         aged.append()
-        assert aged.committer.background.drain(30.0)
+        assert aged.coordinated.background.drain(30.0)
     assert days_of(world) == {}
 
 
@@ -325,7 +337,7 @@ def test_a_transaction_whose_id_is_no_name_of_a_node_stops_nothing(world: World,
     client.append()
     forget(client)
     with pytest.raises(NotCommitted, match="not acceptable"):
-        raise client.committer.outcome("..", soon()).error or AssertionError
+        raise outcome_of(client.coordinated, "..", soon()).error or AssertionError
 
 
 @pytest.mark.notices("refusals-of-this-tree")
@@ -365,15 +377,15 @@ def test_of_two_verdicts_that_were_put_away_the_later_counts(world: World, clien
     for days, message in ((-1, b"before"), (1, b"after")):
         client.session.create(world.tree.refused_on(day + days))
         client.session.create(world.tree.refusal(day + days, guid), node.data.replace(b'"message":"', b'"message":"' + message + b": "))
-    assert "after: " in str(world.client().committer.outcome(guid, soon()).error)
+    assert "after: " in str(outcome_of(world.client().coordinated, guid, soon()).error)
 
 
 def decided_at_once(client: Client, intents: list[Intent]) -> None:
     """File these, and let the next commit decide all of them."""
     for intent in intents:
         client.session.create(client.world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
-    client.committer.settle_queue(Deadline.after(60, SystemClock()))
-    client.committer.publisher.publish_pending()
+    settle_queue(client.coordinated, Deadline.after(60, SystemClock()))
+    client.coordinated.publisher.publish_pending()
 
 
 @pytest.mark.slow
@@ -426,7 +438,7 @@ def test_what_an_acknowledgement_waits_for_is_the_same_with_every_commit(world: 
     client = world.client(DIRECT.but(verdicts_kept=40))
     client.append()
     client.append()  # now it knows that nobody has a lease
-    monkeypatch.setattr(client.committer.publisher, "_later", lambda _: None)
+    monkeypatch.setattr(client.coordinated.publisher, "_later", lambda _: None)
     costs = {len(calls_of(world, client.append)) for _ in range(100)}
     assert len(costs) == 1
 

@@ -11,6 +11,7 @@ import pytest
 from sluice.coordinator.commit.outcomes import Commit, settle
 from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit.transactions import outcome_of, settle_queue
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.fields import MalformedRecord
 from sluice.coordinator.limits import Limits
@@ -95,7 +96,7 @@ def test_what_waits_to_be_published_is_found_whatever_was_refused_behind_it(worl
     for _ in range(6):
         with pytest.raises(NotCommitted):
             client.commit(rewrite_intent(stale, "0.parquet", "2.parquet"))
-    content = b"".join(pieces(world.client().committer.log.content(1)))
+    content = b"".join(pieces(world.client().coordinated.log.content(1)))
     assert b"1.parquet" in content
     mend(world.objects.disk)
     client.append()
@@ -118,7 +119,7 @@ def test_published_is_raised_though_one_of_the_slots_is_gone(world: World) -> No
             other.session.delete(gone[0])
 
     world.coordination.before = withdraw
-    outcome = client.committer.outcome(intents[1].transaction_id, Deadline.after(20, SystemClock()))
+    outcome = outcome_of(client.coordinated, intents[1].transaction_id, Deadline.after(20, SystemClock()))
     assert outcome.commit is not None
     assert outcome.commit.published
     published = client.context.read_published()
@@ -136,18 +137,18 @@ def test_a_publisher_who_is_late_finds_what_was_staged_gone(world: World) -> Non
     world.objects.put(key, intent.actions.encode())
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     dying.commit(replace(intent, actions="", staged=key), ack="ratified")
-    assert not dying.committer.background.drain(5.0)
+    assert not dying.coordinated.background.drain(5.0)
     dying.session.close()
     mend(world.objects.disk)
 
     def collect(call: Call) -> None:
         if call.session_id == late.session.session_id and any(world.tree.slots(0) in path for path in (call.path, *_paths(call))):
             world.coordination.after = None
-            fast.committer.publisher.publish_pending()
+            fast.coordinated.publisher.publish_pending()
             world.objects.delete(key)
 
     world.coordination.after = collect
-    assert late.committer.publisher.publish_pending().version == 0
+    assert late.coordinated.publisher.publish_pending().version == 0
     assert world.coordination.after is None
     assert world.files() == {"x.parquet"}
 
@@ -171,7 +172,7 @@ def decided_by_another(world: World, count: int) -> list[tuple[Claim, Intent]]:
     owner, other = world.client(), world.client()
     intents = [append_intent(owner.head()) for _ in range(count)]
     claims = [claim_slot(owner.context, intent, owner.head(), Deadline.after(20, SystemClock())) for intent in intents]
-    other.committer.settle_queue(Deadline.after(20, SystemClock()))
+    settle_queue(other.coordinated, Deadline.after(20, SystemClock()))
     return list(zip(claims, intents, strict=True))
 
 
@@ -189,7 +190,7 @@ def test_who_waits_reads_what_became_of_it_where_it_reads_that_it_is_published(w
     world.coordination.before = look
     for at, (claim, intent) in enumerate(waiting):
         read.clear()
-        commit = see_through(client.committer, claim, intent, Deadline.after(5, SystemClock()))
+        commit = see_through(client.coordinated, claim, intent, Deadline.after(5, SystemClock()))
         verdict = record.verdict_of(claim.slot)
         assert verdict is not None
         assert (commit.version, commit.ordinal, commit.transaction_id) == (verdict.version, verdict.ordinal, intent.transaction_id)
@@ -204,7 +205,7 @@ def test_a_slot_that_only_bears_the_name_of_a_transaction_is_not_told_that_this_
     client = world.client()
     state = client.context.read_published()
     assert state is not None
-    find = client.committer.verdicts.find
+    find = client.coordinated.verdicts.find
 
     def settled(claim: Claim, published: Published) -> Commit:
         told = find(claim, published)
@@ -248,7 +249,7 @@ def test_a_ratified_version_whose_slot_was_removed_is_not_tried_without_end(monk
     client = world.client(QUICK)
     client.append()
     monkeypatch.setattr(Batch, "publish", lambda _: False)
-    monkeypatch.setattr(client.committer.background, "submit", lambda *_, **__: None)
+    monkeypatch.setattr(client.coordinated.background, "submit", lambda *_, **__: None)
     client.commit(append_intent(client.head()), ack="ratified")
     for name in client.session.children(world.tree.slots(0)) or ():
         client.session.delete(f"{world.tree.slots(0)}/{name}")
@@ -261,4 +262,4 @@ def test_a_ratified_version_whose_slot_was_removed_is_not_tried_without_end(monk
 
     world.coordination.before = count
     with pytest.raises(Unavailable, match=r"could not be published.*removed by hand"):
-        other.committer.publisher.publish_pending()
+        other.coordinated.publisher.publish_pending()

@@ -54,7 +54,7 @@ def busy(place: Place) -> Iterator[list[float]]:
 
 def turns(place: Place) -> list[str]:
     """The turns that are reserved on the table."""
-    context = place.table().access.ours.context
+    context = place.table().coordinated.context
     at = LeasePlace.of_table(context.tree).leases
     nodes = [context.coordination.read(f"{at}/{name}") for name in context.coordination.children(at) or ()]
     return [LeaseNode.understood(node.data).name for node in nodes if node is not None and LeaseNode.understood(node.data).mode == TURN]
@@ -96,7 +96,7 @@ def test_a_turn_ends_with_the_process_it_is_kept_for(place: Place) -> None:
     assert kept(replace(asked, wait_s=0.2)) == (), "another one does not get it in time"
     owner.kill()
     owner.wait(30)
-    session = place.table().access.ours.context.coordination
+    session = place.table().coordinated.context.coordination
     deadline = time.monotonic() + 30
     while session.read(path) is not None and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -113,7 +113,7 @@ def test_a_turn_is_reserved_beside_the_lease_of_its_own_write(place: Place) -> N
         turn = kept(replace(asked, leases=tuple(held.reference.split(","))))
         assert len(turn) == 1
         assert time.monotonic() - began < 30
-        table.access.ours.context.coordination.delete(turn[0])
+        table.coordinated.context.coordination.delete(turn[0])
 
 
 def test_a_keeper_that_outlives_the_plan_is_no_trouble_at_its_end(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.facade.values import Change, Reads
+from sluice.coordinator.api import Change, Reads, submit
 from sluice.storage.actions import Action, AddFile
 from sluice.storage.actions.file_removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.schema.schema import from_arrow
-from sluice.tables.client.access import Access
+from sluice.tables.client.open_table import open_coordinated
 from tests.storage.strategies import rows_of
 
 from ..conftest import Place, arrow, is_native
@@ -37,7 +37,7 @@ def rows(first: int, last: int) -> pa.Table:
 
 def delete_positions(place: Place, chosen: Callable[[int, AddFile], Iterable[int]]) -> list[str]:
     """Delete rows by vectors: of each file those at the given positions; returns the storage types of the vectors."""
-    access = Access.coordinated(place.table()._access.address)
+    access = open_coordinated(place.table()._access.address)
     snapshot = access.latest()
     transaction_id = str(uuid.uuid4())
     actions: list[Action] = []
@@ -51,7 +51,7 @@ def delete_positions(place: Place, chosen: Callable[[int, AddFile], Iterable[int
             access.store.put(*stored)
         actions += [removal(add, 0), replace(add, deletion_vector=vector)]
         kinds.append(vector.storage_type)
-    access.ours.commit(Change(transaction_id, "DELETE", snapshot, actions, reads=Reads()))
+    submit(access, Change(transaction_id, "DELETE", snapshot, actions, reads=Reads()))
     return kinds
 
 

@@ -287,7 +287,7 @@ def test_a_table_dropped_by_its_location_takes_its_name_along(catalog: sluice.Ca
     table = catalog.create("sales.orders", FLIGHTS)
     table.drop(keep_data=keep_data)
     assert catalog.tables("sales") == []
-    session = catalog._home.connect()
+    session = catalog._names.connect()
     assert session.read("/catalog/namespaces/sales/orders") is None
     catalog.drop_namespace("sales")
 

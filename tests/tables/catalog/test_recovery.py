@@ -67,7 +67,7 @@ def test_all_tables_below_the_root_get_their_names(catalog: sluice.Catalog, plac
 def test_of_two_logs_that_name_the_same_the_later_counts(catalog: sluice.Catalog, place: Place, first: int) -> None:
     """The client that renamed the former one died before the log repeated it."""
     former = catalog.create("sales.orders", FLIGHTS)
-    naming.rename(catalog._home, TableName("sales", "orders"), TableName("sales", "old"))
+    naming.rename_table(catalog._names, TableName("sales", "orders"), TableName("sales", "old"))
     later = catalog.create("sales.orders", FLIGHTS)
     assert former.refresh().properties[NAME_KEY] == later.properties[NAME_KEY]
     both = [former.location, later.location]
@@ -96,7 +96,7 @@ def test_a_table_that_was_brought_back_keeps_its_name(catalog: sluice.Catalog, p
 
 
 def test_a_name_that_this_release_does_not_know_keeps_no_table_from_coming_back(catalog: sluice.Catalog, place: Place) -> None:
-    from sluice.coordinator.facade.values import Deadline
+    from sluice.coordinator.api import Deadline
     from sluice.tables.catalog.changes import note_name
     from sluice.tables.client.address import TableAddress
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit import committer as committer_module
 from sluice.coordinator.commit import ratification
+from sluice.coordinator.commit import transactions as committer_module
 from sluice.coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.connect import release

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sluice import Table
+from sluice.coordinator.api import outcome_of
 from sluice.coordinator.commit.outcomes import Outcome
 from sluice.coordinator.errors import NotCommitted
 from sluice.coordinator.limits import Limits
@@ -88,7 +89,7 @@ class Victim:
         return Table.open(self.location, coordinator=self.coordinator, limits=QUICK, timeout_s=20)
 
     def outcome(self, guid: str) -> Outcome:
-        return self.open()._access.ours.outcome(guid, Deadline.after(20, SystemClock()))
+        return outcome_of(self.open().coordinated, guid, Deadline.after(20, SystemClock()))
 
     def refuses(self, guid: str, match: str = ".") -> None:
         """The verdict is a refusal, for every client that asks; the queue goes on before and behind it, and the table reads."""

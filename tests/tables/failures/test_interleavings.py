@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.admission import submission
+from sluice.coordinator.api import RebuildingClaim
 from sluice.coordinator.commit.joint_resolve import closed
 from sluice.coordinator.commit.outcomes import Outcome
+from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.facade import plans, rebuilding
-from sluice.coordinator.facade.rebuilding import RebuildingClaim
-from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.leases.tickets import take_ticket
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
+from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.rules.refusal import refusal_error
 from sluice.coordinator.service.clock import SystemClock
@@ -30,6 +30,7 @@ from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
+from sluice.tables import planned_writes
 from sluice.tables import planned_writes as commits
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import recovery
@@ -93,8 +94,8 @@ def test_a_slot_that_came_too_late_keeps_no_garbage_of_the_dead(place: Place) ->
     writer = Writer(place, IMPATIENT)
     begun = writer.table.begin()
     begun.append(flights(("LGA", 1, 9)))
-    context = writer.access.ours.context
-    head = writer.access.ours.head()
+    context = writer.access.context
+    head = writer.access.head()
     context.coordination.create(context.tree.slot_prefix(head.generation, begun.id), b"{}", sequential=True)
     busy = Writer(place, IMPATIENT.but(generation_slots_max=1)).table
     for _ in range(3):
@@ -130,12 +131,12 @@ def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, 
     place.open().append(flights(("JFK", 1, 1)))
     lose_everything(place)
 
-    def overtaken(ours: CoordinatedTable) -> AbstractContextManager[RebuildingClaim]:
-        monkeypatch.setattr(recovery, "claimed", rebuilding.claimed)
+    def overtaken(context: TableContext) -> AbstractContextManager[RebuildingClaim]:
+        monkeypatch.setattr(recovery, "rebuilding_claim", rebuilding.rebuilding_claim)
         assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 2
-        return rebuilding.claimed(ours)
+        return rebuilding.rebuilding_claim(context)
 
-    monkeypatch.setattr(recovery, "claimed", overtaken)
+    monkeypatch.setattr(recovery, "rebuilding_claim", overtaken)
     with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     assert place.open().version == 2
@@ -250,18 +251,17 @@ def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhil
 
     mine, other = run(), run()
     done: list[sluice.CommitInfo] = []
-    original = Committer.commit_together
 
-    def closed_meanwhile(committer: Committer, *args: Any, **kwargs: Any) -> Any:
+    def closed_meanwhile(*args: Any, **kwargs: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Committer, "commit_together", original)
+            patch.setattr(submission, "commit_filings", commit_filings)
             if not done:
                 done.append(other.commit())
                 raise refusal_error(closed(tables[0].location), mine.id)
-            return committer.commit_together(*args, **kwargs)
+            return commit_filings(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Committer, "commit_together", closed_meanwhile)
+        patch.setattr(submission, "commit_filings", closed_meanwhile)
         told = mine.commit()
     assert {at: commit.version for at, commit in told.items()} == {at: commit.version for at, commit in done[0].items()}
     assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 1]
@@ -276,7 +276,7 @@ WIDER = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64())])
 
 SEEN: dict[str, Callable[[sluice.Table], object]] = {
     "nothing": lambda _: None,
-    "head": lambda table: table._access.ours.head(),
+    "head": lambda table: table.coordinated.head(),
     "snapshot": lambda table: table.refresh(),
 }
 
@@ -295,20 +295,18 @@ def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed
         other = sluice.Table.open(place, coordinator=place)
         plan = table.plan_write(schema, mode=mode, merge_schema=schema is WIDER)
         files = plan.write(pa.table([[2]] * len(schema), schema=schema))
-        committer = table._access.ours
-        ask = committer.outcome
         versions: list[int] = []
 
         def and_then_the_other_commits(*words: Any, **named: Any) -> Outcome:
-            told = ask(*words, **named)
+            told = outcome_of(*words, **named)
             if not versions:
-                done = commit_write(other._access, plan, files, ack="published", timeout_s=5)
+                done = commit_write(other.coordinated, plan, files, ack="published", timeout_s=5)
                 assert done is not None
                 versions.append(done.version)
                 SEEN[seen](table)
             return told
 
-        monkeypatch.setattr(committer, "outcome", and_then_the_other_commits)
+        monkeypatch.setattr(planned_writes, "outcome_of", and_then_the_other_commits)
         commit = table.commit_write(plan, files)
         assert commit is not None
         assert [commit.version] == versions
@@ -322,7 +320,7 @@ def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is filed under another name then, on the newest version there is, which may be its own. Who did so died before closing it."""
-    monkeypatch.setattr(plans, "close_plan", lambda *_: None)
+    monkeypatch.setattr(planned_writes, "close_plan", lambda *_: None)
     place = "memory://two-committers-creation"
     try:
         plan = plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None)
@@ -331,7 +329,7 @@ def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_
         _, first = commit_creation(plan, files, ack="published", timeout_s=5)
         assert first is not None
         assert (first.version, first.repeated) == (1, False)
-        context = table._access.ours.context
+        context = table.coordinated.context
         for name in context.coordination.children(context.tree.verdicts) or ():
             context.coordination.delete(f"{context.tree.verdicts}/{name}")
         _, again = commit_creation(plan, files, ack="published", timeout_s=5)
@@ -355,7 +353,7 @@ def test_the_loss_of_a_plan_that_was_to_create_its_table_took_as_long_as_it_did(
         table = sluice.Table.create(place, SCHEMA, coordinator=place)
         with pytest.raises(sluice.ConcurrentModification):
             commit_creation(plan, plan.write(pa.table({"a": [1]}, schema=SCHEMA)), ack="published", timeout_s=5)
-        context = table.access.ours.context
+        context = table.coordinated.context
         ticket = take_ticket(context, context.client.application, plan.work)
         assert ticket is not None
         assert ticket.took_s < 60

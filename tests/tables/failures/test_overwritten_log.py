@@ -78,7 +78,7 @@ def test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored
 def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sluice.Table, place: Path, tmp_path: Path) -> None:
     coordinator = table._access.address.coordinator
     other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
-    table._access.ours.committer.publisher.recent_files._damaged = VersionPlan(6, 0, (), "another digest")
+    table.coordinated.publisher.recent_files._damaged = VersionPlan(6, 0, (), "another digest")
     both = sluice.transaction(tables=[table, other])
     both.append(table, ROWS)
     both.append(other, ROWS)
@@ -91,7 +91,7 @@ def test_a_log_in_order_is_looked_at_and_nothing_is_said(table: sluice.Table) ->
     for _ in range(10):
         table.append(ROWS)
     table.close()
-    table._access.ours.committer.publisher.recent_files.require_sound()
+    table.coordinated.publisher.recent_files.require_sound()
     assert table.snapshot().version == 16
 
 
@@ -103,5 +103,5 @@ def test_a_log_that_was_cleaned_up_is_no_damage(table: sluice.Table, place: Path
     for _ in range(12):
         table.append(ROWS)
     table.close()
-    table._access.ours.committer.publisher.recent_files.require_sound()
+    table.coordinated.publisher.recent_files.require_sound()
     assert sluice.Table.open(place, coordinator=table._access.address.coordinator).version == 18

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit import committer
+from sluice.coordinator.commit import transactions
 from sluice.coordinator.commit.filing import file_intents
 from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.errors import ConcurrentModification
@@ -150,7 +150,7 @@ def _transaction(do: Callable[[sluice.Transaction, Side], object]) -> Callable[[
 
 def _compaction(mode: str, **options: Any) -> Callable[[sluice.Table, Side], Staged]:
     def stage(table: sluice.Table, side: Side) -> Staged:
-        staged = stage_compaction(table._access, Asked(mode, f"part = {side.part}" if table.partition_columns else None, **options))
+        staged = stage_compaction(table.coordinated, Asked(mode, f"part = {side.part}" if table.partition_columns else None, **options))
         assert staged is not None, "there is nothing to compact"
         return staged
 
@@ -289,7 +289,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
             held.hold()
             return claims
 
-        patched.setattr(committer, "file_intents", file)
+        patched.setattr(transactions, "file_intents", file)
         try:
             yield held
         finally:
@@ -298,7 +298,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
 
 def batches(place: Place) -> list[BatchRecord]:
     """The verdict records that the coordinator has, oldest first."""
-    context = place.open()._access.ours.context
+    context = place.open().coordinated.context
     names = newest_first(context.coordination.children(context.tree.verdicts) or ())
     nodes = context.coordination.read_many([context.tree.verdict(name) for name in names])
     return [BatchRecord.decode(node.data) for node in reversed(nodes) if node is not None]

@@ -1,7 +1,7 @@
 """Transactions that are in the queue at the same moment: nobody has seen the others committed, and one client decides for all.
 
 The commits are held after they were filed, so that what is tried is the shared decision, not a client's own look at what came
-first. Each client has a committer of its own and goes through the queue (`fast_path` is off), on a real ZooKeeper.
+first. Each client has a coordinated of its own and goes through the queue (`fast_path` is off), on a real ZooKeeper.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def test_deletions_before_and_after_a_compaction_in_the_queue(place: Place, mode
     held |= more
     doomed = [{number, number + 8, 100 + number} for number in range(4)]
     staged: list[Staged] = list(begun(place, *map(deletion, doomed)))
-    compaction = stage_compaction(place.open(limits=QUEUED)._access, Asked(mode))
+    compaction = stage_compaction(place.open(limits=QUEUED).coordinated, Asked(mode))
     assert compaction is not None
     staged.insert(at, compaction)
     outcomes = in_one_queue(monkeypatch, staged)

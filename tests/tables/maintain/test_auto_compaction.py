@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from sluice.coordinator.facade.leasing import lease
+from sluice.coordinator.api import lease
 from sluice.storage.errors import StorageUnavailable
 from sluice.tables.maintain import auto_compaction
 from sluice.tables.maintain.auto_compaction import FILES_MIN, AutoCompaction, is_due

@@ -135,7 +135,7 @@ def test_a_failing_checkpoint_is_not_tried_on_each_commit(written: list[int], ca
 
 def test_who_dies_while_writing_one_leaves_it_to_others_a_while_later(place: Place) -> None:
     """An attempt counts for a minute and half an interval."""
-    context = place.create().access.ours.context
+    context = place.create().coordinated.context
     now_ms = 1_000_000
     assert claim_checkpoint(context, 10, last=0, interval=10, now_ms=now_ms)
     assert not claim_checkpoint(context, 10, last=0, interval=10, now_ms=now_ms)
@@ -150,7 +150,7 @@ def test_who_dies_while_writing_one_leaves_it_to_others_a_while_later(place: Pla
 def test_of_two_who_see_at_once_that_one_is_due_one_writes_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another client claims it between the look and the claim of the first."""
     place.create()
-    mine, others = (Writer(place).access.ours.context for _ in range(2))
+    mine, others = (Writer(place).access.context for _ in range(2))
     for after in (0, 10):  # the node is made by the first claim of all, and replaced by later ones
         apply = type(mine.coordination).apply
         claimed: list[bool] = []
@@ -166,7 +166,7 @@ def test_of_two_who_see_at_once_that_one_is_due_one_writes_it(place: Place, monk
 
 
 def test_a_claim_that_cannot_be_read_is_replaced(place: Place) -> None:
-    context = place.create().access.ours.context
+    context = place.create().coordinated.context
     context.coordination.create(context.tree.checkpoint, b"nonsense")
     assert claim_checkpoint(context, 10, last=0, interval=10, now_ms=1)
     assert not claim_checkpoint(context, 11, last=0, interval=10, now_ms=1)

@@ -10,9 +10,7 @@ import orjson
 import pytest
 
 import sluice
-from sluice.coordinator.facade import maintenance
-from sluice.coordinator.facade.maintenance import pinned_versions
-from sluice.coordinator.facade.table import CoordinatedTable
+from sluice.coordinator.api import pinned_versions
 from sluice.coordinator.leases.pins import pins_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
@@ -23,6 +21,7 @@ from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySe
 from sluice.coordinator.service.store import Create, Op
 from sluice.storage.log.paths import staged_path
 from sluice.storage.stores.memory import MemoryStore
+from sluice.tables.maintain import vacuum as collecting
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, former_of, later
@@ -176,16 +175,16 @@ def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: 
     later(place, 10 * DAY_MS)
     told: list[str] = []
 
-    def and_somebody_pins(table: CoordinatedTable) -> set[int]:
-        monkeypatch.setattr(maintenance, "pinned_versions", pinned_versions)
-        found = pinned_versions(table)
+    def and_somebody_pins(context: TableContext) -> set[int]:
+        monkeypatch.setattr(collecting, "pinned_versions", pinned_versions)
+        found = pinned_versions(context)
         try:
             old.pin()
         except sluice.VersionNotFound as gone:
             told.append(gone.message)
         return found
 
-    monkeypatch.setattr(maintenance, "pinned_versions", and_somebody_pins)
+    monkeypatch.setattr(collecting, "pinned_versions", and_somebody_pins)
     assert {each.reason.value for each in table.vacuum().garbage} == {"replaced"}
     assert len(told) == 1
 
@@ -251,7 +250,7 @@ def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypat
             each.expire()
         make_tree(context, head, while_standing=while_standing)
 
-    monkeypatch.setattr("sluice.coordinator.facade.rebuilding.make_tree", having_lost_the_right)
+    monkeypatch.setattr("sluice.coordinator.publication.rebuilding.make_tree", having_lost_the_right)
     with pytest.raises(sluice.Unavailable, match="repeat the recovery"):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     monkeypatch.undo()

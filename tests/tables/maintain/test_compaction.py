@@ -24,7 +24,7 @@ from sluice.storage.actions.lineage import moved_rows
 from sluice.storage.actions.records import DeletionVector
 from sluice.storage.data.file_writer import OpenFile
 from sluice.storage.log.paths import commit_path
-from sluice.tables.client.access import Access
+from sluice.tables.client.open_table import OpenTable
 from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.bins import Bin, plan_bins
 from sluice.tables.maintain.zorder import z_positions, z_values
@@ -77,7 +77,7 @@ def check_moves(place: Place, commit: sluice.Commit | None, dead: dict[str, set[
 
 
 def file_count(table: sluice.Table) -> int:
-    return Access.latest(table._access).num_files
+    return OpenTable.latest(table.coordinated).num_files
 
 
 # -- which files ---------------------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import sluice
+from sluice.coordinator.admission import submission
+from sluice.coordinator.api import Change, CoordinatedTable, Reads, submit
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.facade.table import CoordinatedTable
-from sluice.coordinator.facade.values import Change, Reads
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.actions.file_removals import removal
@@ -43,7 +43,7 @@ class Planned:
     change: Change
 
     def commit(self) -> sluice.Commit:
-        return self.table._access.ours.commit(self.change)
+        return submit(self.table.coordinated, self.change)
 
 
 def physical_ids(place: Place, path: str) -> list[int]:
@@ -67,9 +67,9 @@ def ids_in(place: Place, table: sluice.Table) -> Counter[int]:
 def plan_deletion(place: Place, ids: set[int]) -> Planned:
     """Delete rows by id, on the latest version: by vectors, or by writing the rest of their files again."""
     table = place.open()
-    access = table._access
+    access = table.coordinated
     snapshot = access.latest()
-    transaction, now_ms = access.new_transaction_id(), access.ours.now_ms()
+    transaction, now_ms = access.new_transaction_id(), access.clock.now_ms()
     row_level = snapshot.configuration.get("delta.enableDeletionVectors") == "true"
     actions: list[Action] = []
     candidates = []
@@ -105,17 +105,21 @@ def plan_compaction(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned | 
     """Stage a compaction, and commit it later."""
     staged = threading.local()
 
-    def keep(change: Change, **options: Any) -> None:
-        staged.change = change
+    def keep(table: CoordinatedTable, change: Change, **options: Any) -> sluice.Commit | None:
+        if not hasattr(staged, "changes"):
+            return submit(table, change, **options)
+        staged.changes.append(change)
+        return None
 
     def plan(place: Place, *arguments: Any, **options: Any) -> Planned | None:
-        staged.change = None
+        staged.changes = []
         table = place.open()
-        with monkeypatch.context() as patched:
-            patched.setattr(table._access.ours, "commit", keep)
-            table.compact(*arguments, **options)
-        return None if staged.change is None else Planned(table, staged.change)
+        table.compact(*arguments, **options)
+        changes = staged.changes
+        del staged.changes
+        return Planned(table, changes[-1]) if changes else None
 
+    monkeypatch.setattr(compaction, "submit", keep)
     return plan
 
 
@@ -297,15 +301,15 @@ def data_files(place: Place) -> set[str]:
 def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> Iterator[None]:
     """Something happens when the compaction has staged its files and is about to commit."""
 
-    commit = CoordinatedTable.commit
+    submit_together = submission.submit_together
 
-    def later(ours: CoordinatedTable, change: Change, **options: Any) -> sluice.Commit:
+    def later(changes: Any, **options: Any) -> Any:
         patched.undo()
         do()
-        return commit(ours, change, **options)
+        return submit_together(changes, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(CoordinatedTable, "commit", later)
+        patched.setattr(submission, "submit_together", later)
         yield
 
 

@@ -131,7 +131,7 @@ def test_a_table_that_was_lost_meanwhile_has_no_horizon(place: Place) -> None:
     snapshot = collector.access.read(consistency="latest")
     lose_everything(place)
     with pytest.raises(CoordinatorUnavailable, match="recover"):
-        raise_horizon(collector.access.ours.context, snapshot.version, snapshot.timestamp_ms)
+        raise_horizon(collector.access.context, snapshot.version, snapshot.timestamp_ms)
 
 
 @pytest.mark.shows("two-vacuums")
@@ -145,27 +145,27 @@ def test_of_two_collectors_at_once_the_horizon_is_the_higher_one(place: Place, t
     slow, fast = Writer(place), Writer(place)
     now_ms = time.time_ns() // 1_000_000 + HOUR_MS
     if there:
-        raise_horizon(fast.access.ours.context, 2, now_ms)
+        raise_horizon(fast.access.context, 2, now_ms)
     interfering = iter([True])
 
     def interfere(call: Call) -> CoordinatorFault | None:
         if call.session_id == slow.session.session_id and call.verb in ("write", "create") and next(interfering, False):
-            raise_horizon(fast.access.ours.context, 7, now_ms)
+            raise_horizon(fast.access.context, 7, now_ms)
             return fault
         return None
 
     slow.service.before = interfere
     for _ in range(2):
         try:
-            raise_horizon(slow.access.ours.context, 4, now_ms)
+            raise_horizon(slow.access.context, 4, now_ms)
         except sluice.Unavailable:
             continue
         break
     slow.service.before = None
     assert next(interfering, None) is None
     with pytest.raises(sluice.VersionNotFound, match="version 7"):
-        require_above_horizon(table.access.ours.context, 6)
-    require_above_horizon(table.access.ours.context, 7)
+        require_above_horizon(table.coordinated.context, 6)
+    require_above_horizon(table.coordinated.context, 7)
 
 
 @pytest.mark.notices("short-retentions-are-refused")

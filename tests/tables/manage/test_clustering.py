@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.api import submit
 from sluice.storage.actions import DomainMetadata
 from sluice.storage.actions.clustering import clustering_columns, clustering_domain, dotted
 from sluice.storage.errors import Corrupt
@@ -194,11 +195,11 @@ def test_of_two_changes_of_the_columns_the_later_is_refused(place: Place) -> Non
     table = place.create(partition_by=(), cluster_by="delay")
     other = place.open()
     table.cluster_by("month")
-    stale = cluster_by(other.access, "origin")
+    stale = cluster_by(other.coordinated, "origin")
     assert stale is not None
     table.cluster_by("delay")
     with pytest.raises(sluice.ConcurrentTransactionException, match=r"delta\.clustering"):
-        other.access.ours.commit(stale)
+        submit(other.coordinated, stale)
 
 
 @pytest.mark.parametrize("clustered", [(), ("delay",)])

@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 import sluice
-from sluice.coordinator.facade import rebuilding
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
 from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.rules.intent import Footprint, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
@@ -29,7 +29,7 @@ from sluice.storage.log.segment import latest_version
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.manage import creation
-from tests.coordinator.world import claim_slot, see_through
+from tests.coordinator.world import claim_slot, commit_one, see_through
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
@@ -55,13 +55,13 @@ def filled(place: Place) -> None:
 def begun(place: Place) -> Writer:
     """A client that made the nodes of a new table."""
     writer = Writer(place, QUEUED)
-    make_tree(writer.access.ours.context, Head())
+    make_tree(writer.access.context, Head())
     return writer
 
 
 def first_intent(writer: Writer) -> Intent:
     """The first version of a table, to be filed."""
-    context = writer.access.ours.context
+    context = writer.access.context
     return Intent(
         transaction_id=context.new_transaction_id(),
         operation="CREATE TABLE",
@@ -97,7 +97,7 @@ def test_who_creates_a_table_and_dies_before_it_looks_for_a_log_again(place: Pla
     with pytest.raises(StorageUnavailable):
         place.create()
     monkeypatch.undo()
-    assert check_tree(Writer(place).access.ours.context)
+    assert check_tree(Writer(place).access.context)
     with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
         place.open()
     with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
@@ -123,7 +123,7 @@ def test_who_knows_nodes_makes_none_in_their_place(place: Place, monkeypatch: py
     monkeypatch.setattr(creation, "_require_writable", slow)
     with pytest.raises(sluice.TableExists):
         place.create()
-    assert not check_tree(Writer(place).access.ours.context)
+    assert not check_tree(Writer(place).access.context)
     assert recovered(place).version == 2
 
 
@@ -132,12 +132,12 @@ def test_what_was_filed_beside_the_log_is_never_decided(place: Place) -> None:
     filled(place)
     lose_everything(place)
     writer = begun(place)
-    context, intent = writer.access.ours.context, first_intent(writer)
+    context, intent = writer.access.context, first_intent(writer)
     claim = claim_slot(context, intent, Head(), soon())
     assert recovered(place).version == 2
     place.open().append(flights(("LGA", 1, 2)))
     with pytest.raises(sluice.OutcomeUnknown):
-        see_through(writer.access.ours.committer, claim, intent, Deadline.after(0.5, SystemClock()))
+        see_through(writer.access, claim, intent, Deadline.after(0.5, SystemClock()))
     assert place.open().outcome(intent.transaction_id).state == "unknown"
     log = [orjson.loads(line) for v in range(4) for line in disk_of(place).objects[commit_path(v)][0].splitlines()]
     assert not [each for each in log if intent.transaction_id in str(each)]
@@ -149,13 +149,13 @@ def test_nobody_ratifies_a_first_version_while_the_table_is_recovered(place: Pla
     filled(place)
     lose_everything(place)
     writer = begun(place)
-    _ = writer.access.ours.context.coordination
+    _ = writer.access.context.coordination
     refused: list[SluiceError] = []
 
     def sleep(*_: object) -> None:
         monkeypatch.undo()
         with pytest.raises(SluiceError) as caught:
-            writer.access.ours.committer.commit(first_intent(writer), Head(), Deadline.after(0.5, SystemClock()))
+            commit_one(writer.access, first_intent(writer), Head(), Deadline.after(0.5, SystemClock()))
         refused.append(caught.value)
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
@@ -199,7 +199,7 @@ def test_a_plain_delta_table_is_attached_where_one_was_begun(place: Place) -> No
 
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST])
 def test_such_nodes_are_removed_although_an_answer_is_lost(place: Place, fault: Fault) -> None:
-    context = begun(place).access.ours.context
+    context = begun(place).access.context
     service_of(place).inject(fault, verb="apply")
     remove_new_tree(context)
     assert not check_tree(context)
@@ -215,7 +215,7 @@ def test_a_rebuilt_tree_is_not_taken_for_the_one_that_was_begun(place: Place) ->
     lose_everything(place)
     begun(place)
     late = Writer(place)
-    context = late.access.ours.context
+    context = late.access.context
     children = late.session.children
 
     def overtake(path: str, watch: Any = None) -> list[str] | None:
@@ -232,7 +232,7 @@ def test_a_rebuilt_tree_is_not_taken_for_the_one_that_was_begun(place: Place) ->
 def test_a_first_version_that_is_ratified_at_the_same_moment_stays(place: Place) -> None:
     begun(place)
     late = Writer(place)
-    context = late.access.ours.context
+    context = late.access.context
 
     def overtake(call: Call) -> None:
         if call.session_id == late.session.session_id and removing(call.ops, context):

@@ -103,7 +103,7 @@ def test_a_version_of_equal_size_that_was_not_ratified_is_found(table: sluice.Ta
 
 
 def test_what_does_not_belong_there_is_told(table: sluice.Table, place: Path, coordinator: str) -> None:
-    context = table._access.ours.context
+    context = table.coordinated.context
     context.coordination.create(f"{context.tree.root}/something")
     context.coordination.create(f"{context.tree.verdicts}/something")
     (place / "_delta_log" / "notes.txt").write_text("hello")

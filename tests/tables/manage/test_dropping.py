@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.facade import registry
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes import removal as nodes
 from sluice.coordinator.nodes.layout import TableTree
@@ -174,7 +173,7 @@ def dies(*_: object, **__: object) -> None:
 @pytest.mark.parametrize("step", ["bury_tree", "_delete_data", "inner_tables", "done"])
 def test_a_drop_that_was_interrupted_is_finished(place: Place, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     filled(place)
-    monkeypatch.setattr(Deletion if step == "done" else registry if step == "bury_tree" else dropping, step, dies)
+    monkeypatch.setattr(Deletion if step == "done" else dropping, step, dies)
     with pytest.raises(Killed):
         dropped(place)
     monkeypatch.undo()
@@ -247,7 +246,7 @@ def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Pl
 
     def overtaken(session: CoordinationStore, path: str, mark: str) -> None:
         monkeypatch.setattr(nodes, "_remove_below", remove)
-        nodes.remove_closed_tree(Writer(place).access.ours.context)
+        nodes.remove_closed_tree(Writer(place).access.context)
         disk_of(place).objects.clear()
         place.create()
         remove(session, path, mark)
@@ -269,7 +268,7 @@ def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Pl
 def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """After this step somebody else finishes the drop, and makes another table."""
     filled(place)
-    where: object = {"prepared_deletion": MemoryStore, "bury_tree": registry, "read_tombstone": registry}.get(step, dropping)
+    where: object = MemoryStore if step == "prepared_deletion" else dropping
     do: Callable[..., object] = getattr(where, step)
     paused: list[str] = []
 
@@ -331,7 +330,7 @@ def test_a_drop_leaves_no_folder_of_the_log(local: Place) -> None:
 
 def test_one_who_was_paused_after_a_drop_marks_no_other_one_as_done(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(place)
-    context, done = Writer(place).access.ours.context, Deletion.done
+    context, done = Writer(place).access.context, Deletion.done
 
     def after_another_drop(self: Deletion) -> None:
         mine = nodes.read_tombstone(context)
@@ -448,7 +447,7 @@ def test_on_a_remote_store_it_is_looked_every_four_seconds(place: Place) -> None
     filled(place)
     table = place.open()
     clock = [0.0]
-    table._access.ours.context.clock.monotonic_s = lambda: clock[0]  # type: ignore[method-assign]
+    table.coordinated.context.clock.monotonic_s = lambda: clock[0]  # type: ignore[method-assign]
     table.append(flights(("LGA", 3, 3)))
 
     def looks() -> int:
@@ -469,12 +468,12 @@ def test_who_compares_what_it_published_makes_no_look_of_its_own(place: Place) -
     """The file that is read for the comparison is in the log: for four seconds after that no append asks whether the log is there."""
     filled(place)
     table = place.open()
-    ours = table._access.ours
+    ours = table.coordinated
     clock = [0.0]
     ours.context.clock.monotonic_s = lambda: clock[0]  # type: ignore[method-assign]
     for number in range(3):
         table.append(flights(("LGA", 3, number)))
-    assert ours.committer.background.drain(30.0)
+    assert ours.background.drain(30.0)
 
     def requests(of: str) -> int:
         return sum(1 for verb, key in disk_of(place).calls if verb == of and key.startswith("_delta_log/0"))
@@ -483,7 +482,7 @@ def test_who_compares_what_it_published_makes_no_look_of_its_own(place: Place) -
     for number in range(8):
         clock[0] += 3.5
         table.append(flights(("LGA", 4, number)))
-        assert ours.committer.background.drain(30.0)
+        assert ours.background.drain(30.0)
     assert requests("get") > gets
     assert requests("head") == heads
 
@@ -521,7 +520,7 @@ def test_nodes_of_a_creation_that_came_to_nothing_are_forgotten(place: Place, mo
     from sluice.coordinator.nodes.creation import make_tree
     from sluice.coordinator.nodes.records import Head
 
-    make_tree(Writer(place).access.ours.context, Head())
+    make_tree(Writer(place).access.context, Head())
     assert sluice.forget(place.location, coordinator=place.coordinator) == -1
     assert nodes_of(place) == []
 

@@ -43,7 +43,7 @@ def test_nodes_with_versions_that_only_they_have_are_not_forgotten(local: Place,
     aside.rename(local.location)
     monkeypatch.undo()
     assert local.open().snapshot().to_arrow().num_rows == table.snapshot(version=2).to_arrow().num_rows + 2
-    assert table.access.ours.publish() == 4
+    assert table.coordinated.publish() == 4
     shutil.rmtree(local.location)
     assert sluice.forget(local.location, coordinator=local.coordinator) == 4
 

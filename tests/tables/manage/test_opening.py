@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import pytest
 
 import sluice
-from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.identity import new_plan_id
@@ -39,10 +38,11 @@ class Elsewhere(TableAddress):
 
     __slots__ = ()
 
-    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+    def context(self, limits: Limits | None = None) -> TableContext:
         session = MemoryCoordination.named(str(self.coordinator).removeprefix("memory://")).connect()
-        context = TableContext(self.store(), TableTree(self.location), lambda: session, limits=limits or IMPATIENT)
-        return CoordinatedTable(context, self.coordinator)
+        return TableContext(
+            self.store(), TableTree(self.location), lambda: session, limits=limits or IMPATIENT, coordinator=self.coordinator
+        )
 
 
 @pytest.fixture

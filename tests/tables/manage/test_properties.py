@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.facade.table import CoordinatedTable
+from sluice.coordinator.admission import submission
+from sluice.coordinator.api import submit
 from sluice.storage.actions import Protocol
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.errors import InvalidRequest
@@ -303,14 +304,14 @@ def test_rows_that_come_while_a_key_is_set_are_not_overlooked(place: Place, monk
 def before_commit(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
     """Let something happen after the next change of properties was planned and before it is committed."""
 
-    proper = CoordinatedTable.commit
+    proper = submission.submit_together
 
     def commit(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(CoordinatedTable, "commit", proper)
+        monkeypatch.setattr(submission, "submit_together", proper)
         meanwhile()
         return proper(*arguments, **options)
 
-    monkeypatch.setattr(CoordinatedTable, "commit", commit)
+    monkeypatch.setattr(submission, "submit_together", commit)
 
 
 def test_appends_do_not_stop_a_change_of_properties(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,18 +431,18 @@ def test_properties_set_beside_added_columns_both_hold_after_the_loser_repeats(p
     table, other = place.create(), place.open()
 
     def set_one() -> Any:
-        return set_properties(table.access, {"owner": "ops"})
+        return set_properties(table.coordinated, {"owner": "ops"})
 
     def add_one() -> Any:
-        return add_columns(other.access, [sluice.NewColumn(pa.field("gate", pa.string()))])
+        return add_columns(other.coordinated, [sluice.NewColumn(pa.field("gate", pa.string()))])
 
     winner, loser = (set_one, add_one) if first == "set_properties" else (add_one, set_one)
     late = loser()  # made on version 0, and filed after the other's commit
-    table.access.ours.commit(winner())
+    submit(table.coordinated, winner())
     with pytest.raises(sluice.MetadataChangedException, match="came first and concerns the table's metadata"):
-        table.access.ours.commit(late)
+        submit(table.coordinated, late)
     assert place.open().version == 1
-    table.access.ours.commit(loser())
+    submit(table.coordinated, loser())
     shown = place.open()
     assert shown.properties["owner"] == "ops"
     assert "gate" in shown.schema.names

@@ -166,7 +166,7 @@ def commit_content(place: Place, table: sluice.Table) -> bytes:
     assert commit is not None
     assert (commit.version, commit.published) == (2, False)
     mend(disk)
-    return b"".join(pieces(table._access.ours.log.content(2)))
+    return b"".join(pieces(table.coordinated.log.content(2)))
 
 
 def test_what_is_not_in_the_log_is_told_by_name(place: Place) -> None:
@@ -223,7 +223,7 @@ def with_a_version_that_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -
     """A table as its writer has it, whose version 2 was ratified, and not published when all was lost."""
     filled(place)
     table = place.open(ack="ratified", limits=IMPATIENT)
-    monkeypatch.setattr(table._access.ours.committer.background, "submit", lambda _job: None)
+    monkeypatch.setattr(table.coordinated.background, "submit", lambda _job: None)
     table.append(flights(("LGA", 1, 9)))
     assert table.snapshot(consistency="session").to_arrow().num_rows == 3
     lose_everything(place)

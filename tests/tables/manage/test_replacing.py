@@ -14,8 +14,9 @@ import pytest
 
 import sluice
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch, TableExists, TableNotFound, UnsupportedFeature
-from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import OpenTable, open_coordinated
+from sluice.tables.manage import creation
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 GATES = pa.schema([pa.field("gate", pa.string()), pa.field("seats", pa.int32())])
@@ -274,17 +275,17 @@ def test_a_table_of_another_engine_is_not_replaced(place: Place) -> None:
 
 
 def test_a_table_that_is_created_right_after_the_look_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    look, looks = Access.coordinated, []
+    looks = []
 
-    def slow_look(address: TableAddress) -> Access:
+    def slow_look(address: TableAddress) -> OpenTable:
         looks.append(address)
         try:
-            return look(address)
+            return open_coordinated(address)
         finally:
             if len(looks) == 1:
                 sluice.Table.create(place.location, FLIGHTS, coordinator=place.coordinator)
 
-    monkeypatch.setattr(Access, "coordinated", staticmethod(slow_look))
+    monkeypatch.setattr(creation, "open_coordinated", slow_look)
     table = sluice.Table.create(place.location, FLIGHTS, mode="if_not_exists", coordinator=place.coordinator)
     assert (len(looks), table.version) == (2, 0)
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.facade import maintenance
+from sluice.coordinator.api import raise_horizon
 from sluice.coordinator.rules.isolation import ConflictPolicy
 from sluice.storage.errors import InvalidRequest, MissingObject, UnsupportedFeature
+from sluice.tables.maintain import vacuum as collecting
 from sluice.tables.maintain import vacuum as vacuuming
 from sluice.tables.manage import restoring
 from tests.tables.conftest import Place, flights, rows_of
@@ -201,13 +202,12 @@ def test_files_that_were_looked_for_are_kept_until_the_restore_is_decided(place:
 @pytest.mark.notices("restored-files-are-seen")
 def test_a_collection_sees_what_was_restored_while_it_looked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = changed(place), place.open()
-    raise_horizon = maintenance.raise_horizon
 
     def after_a_restore(*given: Any) -> None:
         other.restore(2)
         raise_horizon(*given)
 
-    monkeypatch.setattr(maintenance, "raise_horizon", after_a_restore)
+    monkeypatch.setattr(collecting, "raise_horizon", after_a_restore)
     table.vacuum(**NOW)
     assert rows(table) == FIRST
 

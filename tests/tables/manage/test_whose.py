@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 import sluice
+from sluice.coordinator.api import RebuildingClaim
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.facade import rebuilding, registry
-from sluice.coordinator.facade.rebuilding import RebuildingClaim
-from sluice.coordinator.nodes.coordinator_id import address_text, identity_of, reachable_from, stamp
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.coordinator_id import address_text, identity_of, named_after_coordinator, reachable_from
+from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.service.memory import Fault, MemoryCoordination
+from sluice.storage.actions import Metadata
 from sluice.storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import creation
 from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import Writer, disk_of, lose_everything, service_of
@@ -56,7 +60,7 @@ def recovered(place: Place, former: str | None = None) -> sluice.RecoveryReport:
 
 def without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are made as earlier releases made them."""
-    monkeypatch.setattr(registry, "named_after_coordinator", lambda _, metadata: metadata)
+    monkeypatch.setattr(creation, "named_after_coordinator", lambda _, metadata: metadata)
 
 
 def test_a_table_names_its_coordinator_however_it_is_made(place: Place) -> None:
@@ -151,7 +155,7 @@ def test_a_write_that_was_planned_before_may_be_done_again_after_it(place: Place
     lose_everything(place)
     recovered(place, former)
     writer = Writer(place)
-    writer.access._keep(on_it)
+    writer.access.keep(on_it)
     assert writer.table.version == version
     commit = writer.table.append(flights(("LGA", 1, 2)))
     assert commit is not None
@@ -233,9 +237,13 @@ def test_nobody_sets_or_unsets_the_name(place: Place) -> None:
 def test_an_id_is_made_once_whatever_gets_lost_and_whoever_is_at_it(fault: Fault) -> None:
     service = MemoryCoordination()
     service.inject(fault, verb="create", path="/identity")
-    first = stamp(service.connect(), "memory://x", {"a": "b"})
-    assert first == {"a": "b", COORDINATOR_KEY: identity_of(service.connect()), ADDRESS_KEY: "memory://x"}
-    assert stamp(service.connect(), "memory://y", first) == first
+    at_x, at_y = (
+        TableContext(MemoryStore.open("unused"), TableTree("memory://unused"), service.connect, coordinator=address)
+        for address in ("memory://x", "memory://y")
+    )
+    first = named_after_coordinator(at_x, Metadata(id="t", schema_string="{}", partition_columns=(), configuration={"a": "b"}))
+    assert first.configuration == {"a": "b", COORDINATOR_KEY: identity_of(service.connect()), ADDRESS_KEY: "memory://x"}
+    assert named_after_coordinator(at_y, first) == first
 
 
 def test_an_address_is_told_without_its_options_and_looked_for_where_it_means_something(tmp_path: Any) -> None:

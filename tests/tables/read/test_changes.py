@@ -298,7 +298,7 @@ def test_batches_come_as_they_are_read(place: Place, monkeypatch: pytest.MonkeyP
 def test_versions_that_are_not_published_yet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.create()
     table = place.open(ack="ratified", limits=Limits(fast_path=False))
-    monkeypatch.setattr(table._access.ours.committer.background, "submit", lambda _job: None)
+    monkeypatch.setattr(table.coordinated.background, "submit", lambda _job: None)
     table.append(flights(("JFK", 1, 1)))
     assert not (Path(place.location) / commit_path(1)).exists()
     assert told(table.changes(0)) == [("insert", 1, ("JFK", 1, 1))] == told(table.changes(times(place)[0], by="timestamp"))

@@ -15,7 +15,6 @@ import pytest
 import sluice
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.commit.ratification import Batch
-from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
@@ -24,8 +23,8 @@ from sluice.coordinator.service import connect
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
 from sluice.storage.log.paths import commit_path
-from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import OpenTable
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import Writer
 
@@ -54,8 +53,10 @@ def another_client(place: Place, limits: Limits = IMPATIENT) -> sluice.Table:
     """The table as opened by a process elsewhere: over a session of its own."""
     address = TableAddress.of(place.location, place.coordinator)
     session = service(place).connect()
-    context = TableContext(objects=address.store(), tree=TableTree(address.location), connect=lambda: session, limits=limits)
-    return sluice.Table(Access(address, context.objects, CoordinatedTable(context, place.coordinator)))
+    context = TableContext(
+        objects=address.store(), tree=TableTree(address.location), connect=lambda: session, limits=limits, coordinator=place.coordinator
+    )
+    return sluice.Table(OpenTable(address, context))
 
 
 def dies_after_filing(place: Place, rows: tuple[str, int, int]) -> None:
@@ -96,7 +97,7 @@ def test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind(place
     mine(place).lag = 1_000
     commit = other.append(flights(("JFK", 1, 1)))
     assert commit is not None
-    assert table._access.ours.head().version == 0  # what a read that asks nobody else finds
+    assert table.coordinated.head().version == 0  # what a read that asks nobody else finds
     assert table.snapshot(consistency="session").version == 0
     assert table.snapshot().version == commit.version
     assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
@@ -276,7 +277,7 @@ def test_session_shows_my_writes_that_are_not_published(place: Place) -> None:
     table = place.open(consistency="session", ack="ratified", limits=QUEUED)
     published = partial(Path.exists, Path(place.location) / commit_path(1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table._access.ours.committer.background, "submit", lambda _job: None)
+        patch.setattr(table.coordinated.background, "submit", lambda _job: None)
         commit = table.append(flights(("JFK", 1, 1)))
         assert commit is not None
         assert not published()
@@ -327,7 +328,7 @@ def test_a_session_whose_server_is_behind_the_first_version(place: Place) -> Non
     for lag in range(8):
         client.session = service(place).connect()
         client.session.lag = lag
-        shown.add(client.access.ours.head().version)
+        shown.add(client.access.head().version)
         assert client.access.latest().version == 0
     assert shown == {-1, 0}
 
@@ -412,7 +413,7 @@ def test_a_reader_that_cannot_publish_reads_all_the_same(
         for _ in range(20):
             assert reader.snapshot().version == 1
         assert soon(lambda number=number: len(tried) > number)  # type: ignore[misc]
-        assert soon(lambda: not reader.access.ours.committer._helping._running)
+        assert soon(lambda: not reader.coordinated._helping._running)
     assert len(tried) < 20
     assert not missing.exists()
     assert "not published yet" in caplog.text
@@ -425,5 +426,5 @@ def test_a_version_that_others_publish_is_left_to_them(place: Place) -> None:
     reader = another_client(place)
     with calls_of(place) as calls:
         reader.snapshot()
-        assert reader.access.ours.committer._helping.drain(30.0)
+        assert reader.coordinated._helping.drain(30.0)
     assert calls.keys() <= {"barrier", "read", "read_many", "look", "children"}

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from queue import Queue
 from typing import Any
 
@@ -18,6 +19,7 @@ from sluice.coordinator.publication.waiting import VersionWatch
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.stores.memory import MemoryStore
+from sluice.tables.read import published_versions
 from sluice.tables.read.following import ChangeBatch, ChangePlace, Follower
 from tests.fixtures.zookeeper import Proxy
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -74,7 +76,7 @@ class Idle:
         waits = self.waits
         self.batches: Queue[ChangeBatch | None] = Queue()
         self.error: BaseException | None = None
-        arrivals = table.access.ours.watch_versions()
+        arrivals = VersionWatch(table.coordinated.context, partial(table.coordinated.publish, up_to_date=True))
         wake = arrivals._wake
 
         class Telling:
@@ -85,7 +87,7 @@ class Idle:
                 return wake.wait(timeout)
 
         arrivals._wake = Telling()
-        monkeypatch.setattr(type(table.access.ours), "watch_versions", lambda _: arrivals)
+        monkeypatch.setattr(published_versions, "VersionWatch", lambda *_: arrivals)
         self.follower = table.follow(**options)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -291,7 +293,7 @@ def test_leaving_the_block_closes(place: Place) -> None:
 def test_what_a_lagging_server_does_not_show_yet_arrives_before_the_time_is_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create(partition_by=[])
     place.open().append(flights(("JFK", 1, 1)))
-    behind, honest = table.access.ours.context, VersionWatch._look
+    behind, honest = table.coordinated.context, VersionWatch._look
 
     def lagging(self: VersionWatch, timeout_s: float) -> Any:
         published, head = honest(self, timeout_s)

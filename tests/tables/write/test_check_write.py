@@ -114,7 +114,7 @@ def test_a_plan_that_creates_its_table_is_not_looked_into(place: Place) -> None:
 
     address = TableAddress.of(place.location, place.coordinator)
     planned = plan_creation(address, FLIGHTS, (), {}, None)
-    check_plan(place.create()._access, planned)
+    check_plan(place.create().coordinated, planned)
 
 
 def test_a_stricter_level_of_a_plan_counts(place: Place, table: sluice.Table) -> None:

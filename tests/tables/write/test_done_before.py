@@ -14,7 +14,7 @@ from sluice.coordinator.admission import submission
 from sluice.coordinator.limits import Limits
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.client.access import Access
+from sluice.tables.client.open_table import OpenTable
 from tests.mending import mend
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import disk_of, former_of, lose_everything
@@ -176,7 +176,7 @@ def test_a_number_that_another_engine_forgot_is_found_by_its_version(places: lis
     assert [again[table].version for table in tables] == [2, 2]
 
 
-@pytest.mark.parametrize(("where", "name"), [(Access, "latest"), (submission, "prepared")], ids=["between two looks", "while prepared"])
+@pytest.mark.parametrize(("where", "name"), [(OpenTable, "latest"), (submission, "prepared")], ids=["between two looks", "while prepared"])
 def test_it_is_committed_elsewhere_meanwhile(places: list[Place], monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
     """It is not in the table that was looked at before that, and in the other; so the first is looked at again."""
     tables, others = opened(places[:2]), opened(places[:2])

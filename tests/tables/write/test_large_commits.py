@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.api import submit
 from sluice.coordinator.limits import Limits
 from sluice.storage.actions import texts
 from sluice.storage.log.paths import commit_path
-from sluice.tables.client import access
+from sluice.tables.client import open_table
 from sluice.tables.maintain import compaction
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
@@ -211,17 +212,17 @@ def test_no_bin_is_larger_than_a_commit(place: Place, monkeypatch: pytest.Monkey
 def test_what_others_do_between_two_commits_of_a_compaction(place: Place, monkeypatch: pytest.MonkeyPatch, vectors: str) -> None:
     """Each commit is made on what is there then: files that are gone are left out, and new ones left alone."""
     table = shared_out(place, monkeypatch, vectors=vectors)
-    other, changes, commit = place.open(), iter(range(9)), table._access.ours.commit
+    other, changes = place.open(), iter(range(9))
 
     def after_each(*arguments: Any, **options: Any) -> sluice.Commit:
-        done = commit(*arguments, **options)
+        done = submit(*arguments, **options)
         if next(changes) == 0:
             other.append(flights(("A2", 1, 100)))
             other.delete("origin = 'A1' AND delay < 3")
             other.delete("origin = 'A2' AND delay = 1")
         return done
 
-    monkeypatch.setattr(table._access.ours, "commit", after_each)
+    monkeypatch.setattr(compaction, "submit", after_each)
     last = table.compact()
     assert last is not None
     assert last.commits == 2
@@ -232,14 +233,14 @@ def test_what_others_do_between_two_commits_of_a_compaction(place: Place, monkey
 
 def test_a_conflict_in_a_later_commit_says_what_stands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = shared_out(place, monkeypatch)
-    other, commits, commit = place.open(), iter(range(9)), table._access.ours.commit
+    other, commits = place.open(), iter(range(9))
 
     def before_the_second(*arguments: Any, **options: Any) -> sluice.Commit:
         if next(commits) == 1:
             other.delete("origin = 'A1'")
-        return commit(*arguments, **options)
+        return submit(*arguments, **options)
 
-    monkeypatch.setattr(table._access.ours, "commit", before_the_second)
+    monkeypatch.setattr(compaction, "submit", before_the_second)
     with pytest.raises(sluice.ConcurrentModification, match="its earlier commits remain") as lost:
         table.compact()
     assert lost.value.commits == 1
@@ -278,7 +279,7 @@ def test_changes_of_such_a_version(place: Place, in_pieces: None, consistency: s
 
 
 def test_contents_are_kept_by_their_bytes(place: Place) -> None:
-    log = place.create().access.ours.log
+    log = place.create().coordinated.log
     for version in range(1, 11):
         log.remember(version, bytes(20 * 1024 * 1024))
     assert [version for version in range(1, 11) if log.known(version) is not None] == [8, 9, 10]
@@ -290,13 +291,13 @@ def test_snapshots_are_kept_by_their_bytes(place: Place, monkeypatch: pytest.Mon
     for n in range(6):
         table.overwrite(flights(*(("JFK", 1, n) for _ in range(3))))
         assert table.refresh().snapshot().to_arrow().num_rows == 3
-    access_of = table.access
-    assert len(access_of._snapshots) > 3
-    monkeypatch.setattr(access, "_SNAPSHOTS_BYTES_MAX", 2000)
+    kept = table.coordinated
+    assert len(kept._snapshots) > 3
+    monkeypatch.setattr(open_table, "_SNAPSHOTS_BYTES_MAX", 2000)
     table.overwrite(flights(("JFK", 1, 9)))
     assert table.refresh().snapshot().to_arrow().num_rows == 1
-    assert max(access_of._snapshots) == 7
-    assert len(access_of._snapshots) <= 2
+    assert max(kept._snapshots) == 7
+    assert len(kept._snapshots) <= 2
     assert table.snapshot(3).to_arrow().num_rows == 3
 
 

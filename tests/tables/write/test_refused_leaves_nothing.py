@@ -137,7 +137,7 @@ def test_what_was_committed_stays(table: sluice.Table) -> None:
 def test_files_that_a_caller_staged_are_the_callers(table: sluice.Table) -> None:
     plan = table.plan_write(FLIGHTS)
     files = plan.write(flights(("LGA", 3, 1)))
-    transaction = Transaction(table.access, table.access.current(), transaction_id=plan.transaction_id)
+    transaction = Transaction(table.coordinated, table.coordinated.current(), transaction_id=plan.transaction_id)
     transaction.stage(plan, files)
     transaction.abort()
     assert table.commit_write(plan, files) is not None

@@ -151,7 +151,7 @@ def test_a_turn_that_was_broken_is_missed_by_nobody(place: Place, table: sluice.
     lose(table, place)
     with table.begin() as again:
         again.update({"delay": "delay + 100"}, JFK)
-        context = table.access.ours.context
+        context = table.coordinated.context
         for path in again._chance.turns:
             context.coordination.delete(path)
     assert again.state == "committed"

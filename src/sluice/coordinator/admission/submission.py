@@ -14,13 +14,14 @@ from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import put_text
 from ...storage.errors import InvalidRequest
 from ...storage.log.paths import staged_path
-from ..commit.committer import Committer
+from ..commit.filing import Filing
 from ..commit.joint_resolve import CLOSED
 from ..commit.outcomes import Commit
+from ..commit.table import CoordinatedTable
+from ..commit.transactions import commit_filings
 from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, Refused, naming
 from ..leases.table_leases import WaitingCommit
 from ..leases.turns import turns_of_thread
-from ..limits import Limits
 from ..nodes.records import Head, digest
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
@@ -28,11 +29,10 @@ from ..rules.intent import Intent
 from ..rules.intent_checks import INTENT_BYTES_MAX
 from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Attempt
-from ..service.clock import Deadline, Timeout, bounding
+from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change
 from .change_footprint import bounded, touched_by
-from .table_client import TableClient
 from .validation import attempt_of, before_itself, require_next, validated, written_since
 
 _LOOKS_MAX: Final = 8
@@ -44,7 +44,19 @@ def _turns_for(change: Change) -> tuple[str, ...]:
 
 
 def submit(
-    changes: Sequence[tuple[TableClient, Change]],
+    table: CoordinatedTable,
+    change: Change,
+    *,
+    ack: str = "published",
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    filing: Callable[[str], object] | None = None,
+) -> Commit:
+    """Commit a change of one table; see `submit_together`."""
+    return submit_together([(table, change)], ack=ack, timeout_s=timeout_s, filing=filing)[table.location]
+
+
+def submit_together(
+    changes: Sequence[tuple[CoordinatedTable, Change]],
     *,
     ack: str,
     timeout_s: Timeout,
@@ -72,7 +84,7 @@ class _Submission:
 
     def __init__(
         self,
-        changes: Sequence[tuple[TableClient, Change]],
+        changes: Sequence[tuple[CoordinatedTable, Change]],
         ack: str,
         filing: Callable[[str], object] | None,
         done_before: Callable[[], Mapping[str, Commit]] | None,
@@ -81,7 +93,7 @@ class _Submission:
         self._alone = len(changes) == 1
         self._once = changes[0][1].once
         self._ack, self._filing, self._done_before = ack, filing, done_before
-        self._committers = _on_one_session([table.committer for table, _ in changes])
+        self._tables = _on_one_session([table for table, _ in changes])
 
     def run(self, deadline: Deadline, waiting: WaitingCommit) -> Mapping[str, Commit]:
         """Returns the commits by location; waits in the queue of leases as `waiting`."""
@@ -120,10 +132,10 @@ class _Submission:
                     raise
             self._take_another_id()
 
-    def _naming(self, table: TableClient) -> AbstractContextManager[None]:
+    def _naming(self, table: CoordinatedTable) -> AbstractContextManager[None]:
         return naming("" if self._done_before is None else table.location)
 
-    def _prepared(self, table: TableClient, change: Change) -> tuple[Attempt, Head]:
+    def _prepared(self, table: CoordinatedTable, change: Change) -> tuple[Attempt, Head]:
         with self._naming(table):
             return prepared(table, change, tables=len(self._changes))
 
@@ -142,12 +154,10 @@ class _Submission:
         return to_file
 
     def _decided(self, intents: Sequence[Intent], head: Head, deadline: Deadline) -> Mapping[str, Commit]:
-        lead = self._committers[0]
         if self._alone:
             with self._naming(self._changes[0][0]):
-                return {lead.location: lead.commit(intents[0], head, deadline, ack=self._ack)}
-        by_location = {table.location: intent for (table, _), intent in zip(self._changes, intents, strict=True)}
-        return lead.commit_together(self._committers, by_location, deadline, ack=self._ack)
+                return commit_filings([Filing(self._tables[0], intents[0], head)], deadline, ack=self._ack)
+        return commit_filings(list(map(Filing, self._tables, intents)), deadline, ack=self._ack)
 
     def _written_before(self, heads: Sequence[Head]) -> Mapping[str, Commit]:
         """The commits of the application's transaction, when a table shows one since its change was begun."""
@@ -162,28 +172,28 @@ class _Submission:
         return 0 if self._alone else [table.location for table, _ in self._changes].index(str(refusal.details["facts"]["table"]))
 
     def _take_another_id(self) -> None:
-        another = self._committers[0].context.another_transaction_id(self._changes[0][1].transaction_id)
+        another = self._tables[0].context.another_transaction_id(self._changes[0][1].transaction_id)
         if self._filing is not None:
             self._filing(another)
         self._changes = [(table, replace(change, transaction_id=another)) for table, change in self._changes]
 
 
-def _with_reads_elsewhere(changes: Sequence[tuple[TableClient, Change]]) -> Sequence[tuple[TableClient, Change]]:
+def _with_reads_elsewhere(changes: Sequence[tuple[CoordinatedTable, Change]]) -> Sequence[tuple[CoordinatedTable, Change]]:
     """The changes, each of which knows whether the transaction read rows of another table."""
     reading = [change for _, change in changes if change.reads is not None and not change.reads.nothing]
     elsewhere = [change.reads_elsewhere or any(each is not change for each in reading) for _, change in changes]
     return [(table, replace(change, reads_elsewhere=read)) for (table, change), read in zip(changes, elsewhere, strict=True)]
 
 
-def _on_one_session(committers: Sequence[Committer]) -> list[Committer]:
-    """The same committers, all using the first one's session."""
-    first = committers[0].context
-    session = first.coordination if len(committers) > 1 else None
+def _on_one_session(tables: Sequence[CoordinatedTable]) -> list[CoordinatedTable]:
+    """The same tables, all using the first one's session."""
+    first = tables[0].context
+    session = first.coordination if len(tables) > 1 else None
     return [
         each
         if session is None or each.context.coordination is session
-        else Committer(replace(each.context, connect=first.connect, presence=first.presence))
-        for each in committers
+        else CoordinatedTable(replace(each.context, connect=first.connect, presence=first.presence))
+        for each in tables
     ]
 
 
@@ -194,7 +204,7 @@ def _not_filed(change: Change, away: CoordinatorUnavailable) -> CoordinatorUnava
     return type(away)(away.message, **{**away.details, "transaction_id": change.transaction_id, "stage": "staged"})
 
 
-def prepared(table: TableClient, change: Change, *, tables: int = 1) -> tuple[Attempt, Head]:
+def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tuple[Attempt, Head]:
     """The change as it may be filed on top of the head it was validated through. Raises the conflict.
 
     `tables` is the number of the transaction's tables: they share the room of one request.
@@ -213,12 +223,14 @@ def prepared(table: TableClient, change: Change, *, tables: int = 1) -> tuple[At
     return attempt, head
 
 
-def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, *, tables: int = 1) -> tuple[Intent, Callable[[], None]]:
+def intent_of(
+    table: CoordinatedTable, change: Change, attempt: Attempt, head: Head, *, tables: int = 1
+) -> tuple[Intent, Callable[[], None]]:
     """The intent to file, and what stores the objects that it needs."""
     context = table.context
     inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
     actions = attempt.lines()
-    require_room(len(actions), context.limits)
+    require_room(table, len(actions))
     is_inline = isinstance(actions, bytes) and len(actions) <= inline_bytes_max
     intent = Intent(
         transaction_id=change.transaction_id,
@@ -271,8 +283,9 @@ def _require_fileable(intents: Sequence[Intent], more: int) -> None:
             )
 
 
-def require_room(size: int, limits: Limits) -> None:
-    """Raise InvalidRequest if the actions of a transaction are too large for other clients."""
+def require_room(table: CoordinatedTable, size: int) -> None:
+    """Raise InvalidRequest if the actions of a transaction, of that many bytes, are too large for other clients."""
+    limits = table.context.limits
     if size > limits.staged_bytes_max:
         raise InvalidRequest(
             f"the actions of this transaction have {size:,} bytes, and Limits.staged_bytes_max is {limits.staged_bytes_max:,}: change "

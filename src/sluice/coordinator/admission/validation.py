@@ -19,6 +19,8 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.stores.objects import ObjectStore
 from ..commit.decision import DETACHED
 from ..commit.outcomes import Commit
+from ..commit.table import CoordinatedTable
+from ..commit.transactions import see_published
 from ..errors import ConcurrentModification, TransactionExpired
 from ..nodes.records import Head
 from ..rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
@@ -30,13 +32,12 @@ from ..rules.refusal import refusal_error
 from ..rules.winner import Winner, windows
 from .change import Change, Reads
 from .change_footprint import applications_of, footprint_of
-from .table_client import TableClient
 
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
 """The most that is read of the files that another commit added."""
 
 
-def validate(table: TableClient, change: Change, *, only_reads: bool = False) -> None:
+def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = False) -> None:
     """Raise the conflict, if any, by which a change can no longer be committed; writes nothing.
 
     The change may still be refused: others go on committing. If its application has written it since, it is committed
@@ -53,7 +54,7 @@ def validate(table: TableClient, change: Change, *, only_reads: bool = False) ->
                 raise
 
 
-def require_next(table: TableClient, change: Change, head: Head) -> None:
+def require_next(table: CoordinatedTable, change: Change, head: Head) -> None:
     """Raise ConcurrentModification if a change may become only one version, and another transaction has become it."""
     version = change.expected_version
     if version is None or change.table_id or any(isinstance(action, Txn) for action in change.actions):
@@ -62,7 +63,7 @@ def require_next(table: TableClient, change: Change, head: Head) -> None:
         raise refusal_error(version_taken(table.log.winner(version)), change.transaction_id, filed=False)
 
 
-def before_itself(table: TableClient, change: Change, head: Head) -> Head:
+def before_itself(table: CoordinatedTable, change: Change, head: Head) -> Head:
     """The head; if another process is committing the same change, the head before that: the decision finds the commit.
 
     An append's snapshot may already have that commit in it, so it is looked for in everything since it was known not to
@@ -75,7 +76,7 @@ def before_itself(table: TableClient, change: Change, head: Head) -> Head:
     return head
 
 
-def validated(table: TableClient, change: Change, attempt: Attempt, head: Head) -> Attempt:
+def validated(table: CoordinatedTable, change: Change, attempt: Attempt, head: Head) -> Attempt:
     """The attempt after every version up to the head, so that the shared decision looks at a short window.
 
     Raises the conflict, or Refused if the table was detached meanwhile. A file added where this transaction read is read if
@@ -99,7 +100,7 @@ def validated(table: TableClient, change: Change, attempt: Attempt, head: Head) 
     return attempt
 
 
-def _require_number(table: TableClient, change: Change, attempt: Attempt) -> None:
+def _require_number(table: CoordinatedTable, change: Change, attempt: Attempt) -> None:
     """Raise the conflict if the application went on between the version at which its number was free and the change's own."""
     for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
         found = check(Encounter(attempt.footprint, winner, attempt.level), APPLICATION)
@@ -107,7 +108,7 @@ def _require_number(table: TableClient, change: Change, attempt: Attempt) -> Non
             raise refusal_error(refusal(found), change.transaction_id)
 
 
-def _winners(table: TableClient, change: Change, versions: range) -> Iterator[Winner]:
+def _winners(table: CoordinatedTable, change: Change, versions: range) -> Iterator[Winner]:
     """The versions since a change was made, as winners. Raises TransactionExpired if the log does not have them any more."""
     try:
         yield from table.log.winners(versions)
@@ -121,7 +122,7 @@ def _winners(table: TableClient, change: Change, versions: range) -> Iterator[Wi
         ) from gap
 
 
-def attempt_of(table: TableClient, change: Change, tables: int = 1, *, only_reads: bool = False) -> Attempt:
+def attempt_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only_reads: bool = False) -> Attempt:
     """The change before it met any winner; several `tables` share the room of one request."""
     context = table.context
     configuration = change.snapshot.configuration if change.snapshot else {}
@@ -137,7 +138,7 @@ def attempt_of(table: TableClient, change: Change, tables: int = 1, *, only_read
     )
 
 
-def written_since(table: TableClient, change: Change, head: Head, ack: str) -> Commit | None:
+def written_since(table: CoordinatedTable, change: Change, head: Head, ack: str) -> Commit | None:
     """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
     apps = applications_of(change.actions)
     if not apps or change.expected_version is not None:
@@ -150,14 +151,14 @@ def written_since(table: TableClient, change: Change, head: Head, ack: str) -> C
     return None
 
 
-def commit_by_application(table: TableClient, winner: Winner, ordinal: int, ack: str) -> Commit:
+def commit_by_application(table: CoordinatedTable, winner: Winner, ordinal: int, ack: str) -> Commit:
     """The earlier commit of a version; with `ack` = "published", waits until it is published."""
     timestamp = int(table.log.info(winner.version).get("inCommitTimestamp", 0))
     state = table.context.read_published()
     published = state is not None and winner.version <= state[0].version
     transaction_id = str(winner.entry(ordinal).get("id", ""))
     commit = Commit(winner.version, ordinal, timestamp, transaction_id, published=published, repeated=True)
-    return commit if ack == "ratified" else table.committer.see_published(commit)
+    return commit if ack == "ratified" else see_published(table, commit)
 
 
 def holding_nothing_read(store: ObjectStore, change: Change, winner: Winner) -> frozenset[str]:
@@ -187,7 +188,7 @@ def holding_nothing_read(store: ObjectStore, change: Change, winner: Winner) -> 
 
 
 def operation_that_lost(
-    table: TableClient, change: Change, operations: Sequence[tuple[str, Reads | None]], lost: ConcurrentModification
+    table: CoordinatedTable, change: Change, operations: Sequence[tuple[str, Reads | None]], lost: ConcurrentModification
 ) -> tuple[int, str] | None:
     """The number (from 1) and the name of the first operation that conflicts with the winner; None if unknown.
 

@@ -22,7 +22,7 @@ from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
 from ..nodes.records import Head, Published, incarnation_of, root_field
 from ..nodes.removal import Tombstone
 from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write, put
-from .meaning import Home, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
+from .meaning import CatalogClient, Found, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
 from .names import TableName
 from .naming import Named, require_namespace, require_table
 
@@ -31,14 +31,25 @@ _MARK: Final = "dropped"
 """In the data of a closed table's node: the id of the drop that can be undone."""
 
 
+def find_name(client: CatalogClient, name: TableName) -> Found:
+    """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
+    found = look_up(client, name)
+    try:
+        require_table(found)
+    except TableNotFound:
+        require_not_dropped(client, name)
+        raise
+    return found
+
+
 def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRecord] | None:
     """Close the table of this name and take the name away; returns the drop's id and record.
 
     None if versions are not published yet, or a commit came between: publish and call again. Raises TableNotFound.
     """
-    home = Home.of(context)
-    home.fresh(ensure_catalog)
-    [found], published = home.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
+    client = CatalogClient.of(context)
+    client.fresh(ensure_catalog)
+    [found], published = client.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
     record, node, root = require_table(found)
     if record.location != context.tree.location:
         raise TableNotFound(f"{name} is another table now, at {record.location}", name=str(name))
@@ -51,7 +62,7 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
         record.location,
         record.table_id,
         record.managed,
-        home.clock.now_ms(),
+        client.clock.now_ms(),
         f"{_user()}@{socket.gethostname()}",
     )
     content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
@@ -65,30 +76,30 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
         Delete(node.path, node.version),
         Create(f"{CATALOG_DROPPED}/{identity}", dropped.encode()),
     ]
-    return (identity, dropped) if applied_once(home, ops) else None
+    return (identity, dropped) if applied_once(client, ops) else None
 
 
-def reopen(home: Home, identity: str, name: TableName) -> Named:
+def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Named:
     """Bring a dropped table back under a name. Raises TableNotFound, NamespaceNotFound; TableExists if the name is taken."""
     for _ in range(_ATTEMPTS):
-        node = home.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
+        node = client.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
         dropped = _record(node)
         if node is None or dropped is None or dropped.purging:
             raise TableNotFound(f"the table dropped as {identity} is not there any more, or its data are being deleted", name=str(name))
         tree = TableTree(dropped.location)
-        found = look_up(home, name)
-        root, back = home.nodes(tree.root, tree.name)
+        found = look_up(client, name)
+        root, back = client.nodes(tree.root, tree.name)
         require_namespace(found)
         if found.record is not None and (found.meaning is Meaning.TABLE or found.creator is not None):
             raise TableExists(f"the name {found.spelled} is taken by {found.record.location}: give another name", name=str(name))
         if found.record is not None:
-            remove_remains(home, found)
+            remove_remains(client, found)
             continue
         if root is None or root_field(root, _MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
         content = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
         record = NameRecord(
-            name.name, dropped.location, dropped.table_id, dropped.managed, max(home.clock.now_ms(), dropped.dropped_ms + 2)
+            name.name, dropped.location, dropped.table_id, dropped.managed, max(client.clock.now_ms(), dropped.dropped_ms + 2)
         )
         path = name.path.encode()
         ops: list[Op] = [
@@ -99,34 +110,34 @@ def reopen(home: Home, identity: str, name: TableName) -> Named:
             # check: what-is-brought-back-is-not-deleted (node.version -> -1)
             Delete(node.path, node.version),
         ]
-        if applied_once(home, ops):
+        if applied_once(client, ops):
             return spelled_in(found.namespace, name), record
     raise Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))
 
 
-def dropped_tables(home: Home) -> list[tuple[str, DroppedRecord]]:
+def dropped_tables(client: CatalogClient) -> list[tuple[str, DroppedRecord]]:
     """The dropped tables that still have data, with the ids of their drops, latest first."""
 
     def look(session: CoordinationStore) -> list[tuple[str, DroppedRecord | None]]:
         names = session.children(CATALOG_DROPPED) or []
         return list(zip(names, map(_record, session.read_many([f"{CATALOG_DROPPED}/{name}" for name in names])), strict=True))
 
-    found = [(name, record) for name, record in home.fresh(look) if record is not None]
+    found = [(name, record) for name, record in client.fresh(look) if record is not None]
     return sorted(found, key=lambda each: (-each[1].dropped_ms, each[0]))
 
 
-def dropped_as(home: Home, name: TableName) -> list[tuple[str, DroppedRecord]]:
+def dropped_as(client: CatalogClient, name: TableName) -> list[tuple[str, DroppedRecord]]:
     """The tables dropped under this name whose data are not being deleted, latest first."""
     return [
         (each, record)
-        for each, record in dropped_tables(home)
+        for each, record in dropped_tables(client)
         if TableName(record.namespace, record.name).key == name.key and not record.purging
     ]
 
 
-def require_not_dropped(home: Home, name: TableName) -> None:
+def require_not_dropped(client: CatalogClient, name: TableName) -> None:
     """Raise TableDropped if a table of this name was dropped and can be brought back."""
-    for _, record in dropped_as(home, name):
+    for _, record in dropped_as(client, name):
         raise TableDropped(
             f"the table {name} was dropped by {record.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",
             name=str(name),
@@ -134,39 +145,39 @@ def require_not_dropped(home: Home, name: TableName) -> None:
         )
 
 
-def hand_to_removal(home: Home, identity: str) -> DroppedRecord:
+def schedule_removal(client: CatalogClient, identity: str) -> DroppedRecord:
     """Give up a dropped table: the caller deletes its closed nodes and data, as after any drop. Raises TableNotFound."""
     path = f"{CATALOG_DROPPED}/{identity}"
     for _ in range(_ATTEMPTS):
-        node = home.fresh(lambda session: session.read(path))
+        node = client.fresh(lambda session: session.read(path))
         dropped = _record(node)
         if node is None or dropped is None:
             raise TableNotFound(f"the table dropped as {identity} is gone: another client brought it back, or deleted it")
         if dropped.purging:
             return dropped
         tree = TableTree(dropped.location)
-        root, head, tomb = home.nodes(tree.root, tree.head, tree.tombstone)
+        root, head, tomb = client.nodes(tree.root, tree.head, tree.tombstone)
         gone = replace(dropped, purging=True)
         ops: list[Op] = [Write(path, gone.encode(), node.version)]
         if root is not None and head is not None and root_field(root, _MARK) == identity:
-            home.fresh(lambda session: session.ensure_path(DROPPED))
-            grave = orjson.dumps(asdict(Tombstone(Head.decode(head.data).version, home.clock.now_ms(), deleting=True)))
+            client.fresh(lambda session: session.ensure_path(DROPPED))
+            grave = orjson.dumps(asdict(Tombstone(Head.decode(head.data).version, client.clock.now_ms(), deleting=True)))
             ops += [
                 Check(root.path, root.version),
                 Create(tree.closed),
                 put(tree.tombstone, grave, tomb),
             ]
-        if applied_once(home, ops):
+        if applied_once(client, ops):
             return gone
     raise Unavailable(f"other clients keep changing the dropped table {identity}: try again")
 
 
-def strike_out(home: Home, identity: str) -> None:
+def forget_dropped(client: CatalogClient, identity: str) -> None:
     """Forget a dropped table whose data are deleted."""
-    node = home.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
+    node = client.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
     if node is None:
         return
-    if not applied_once(home, [Delete(node.path, node.version)]) and home.fresh(lambda session: session.read(node.path)) is not None:
+    if not applied_once(client, [Delete(node.path, node.version)]) and client.fresh(lambda session: session.read(node.path)) is not None:
         raise InvalidRequest(f"another client changed the dropped table {identity} at the same time: look at it again, with `dropped`")
 
 

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Final, TypeVar
 
 from ...storage.dataclass import dataclass
@@ -22,6 +23,7 @@ from ..nodes.creation import begun_tree_removal
 from ..nodes.layout import CATALOG_CHANGES, TableTree
 from ..nodes.records import Head, is_closed
 from ..service.clock import Clock, SystemClock
+from ..service.connect import connect
 from ..service.store import ApplyRefused, CoordinationStore, Create, Delete, Node, NoNode, Op, ReplyLost, StoreError
 from .names import TableName
 
@@ -34,16 +36,22 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CatalogClient:
     """The coordinator that keeps the names: a way to a live session, and a clock."""
 
     connect: Callable[[], CoordinationStore]
     clock: Clock = SystemClock()
 
     @staticmethod
-    def of(context: TableContext) -> Home:
+    def at(coordinator: str | None) -> CatalogClient:
+        """A coordinator, by its address. Raises CoordinatorUnavailable."""
+        connect(coordinator)
+        return CatalogClient(partial(connect, coordinator))
+
+    @staticmethod
+    def of(context: TableContext) -> CatalogClient:
         """The coordinator of a table."""
-        return Home(context.connect, context.clock)
+        return CatalogClient(context.connect, context.clock)
 
     def fresh(self, look: Callable[[CoordinationStore], _T]) -> _T:
         """The result of `look`, not older than anything acknowledged to anybody before this call."""
@@ -131,9 +139,9 @@ def look_at(session: CoordinationStore, *names: TableName) -> list[Found]:
     return found
 
 
-def look_up(home: Home, name: TableName) -> Found:
+def look_up(client: CatalogClient, name: TableName) -> Found:
     """Everything about a name, as of now."""
-    return home.fresh(lambda session: look_at(session, name))[0]
+    return client.fresh(lambda session: look_at(session, name))[0]
 
 
 def spelled_in(namespace: Node | None, name: TableName) -> TableName:
@@ -144,63 +152,63 @@ def spelled_in(namespace: Node | None, name: TableName) -> TableName:
 # -- changes ---------------------------------------------------------------------------------------------------------------
 
 
-def applied_once(home: Home, ops: Sequence[Op]) -> bool:
+def applied_once(client: CatalogClient, ops: Sequence[Op]) -> bool:
     """Apply a multi exactly once, although replies and sessions get lost; False if it was refused, since others were faster.
 
     Its parent nodes must exist. Raises CoordinatorUnavailable, after which it may have taken effect if the coordinator went away
     before it could be asked.
     """
     mark = f"{CATALOG_CHANGES}/{uuid.uuid4().hex}"
-    whole = [*ops, Create(mark, str(home.clock.now_ms()).encode())]
+    whole = [*ops, Create(mark, str(client.clock.now_ms()).encode())]
     for _ in range(_ATTEMPTS):
         try:
-            home.connect().apply(whole)
+            client.connect().apply(whole)
         except ApplyRefused:
             return False
         except SessionLost:  # nothing was sent
             continue
         except ReplyLost:
-            # check: lost-changes-of-names-are-looked-for (not _took_effect(home, mark) -> True)
-            if not _took_effect(home, mark):
+            # check: lost-changes-of-names-are-looked-for (not _took_effect(client, mark) -> True)
+            if not _took_effect(client, mark):
                 continue
-        _forget(home, mark)
+        _forget(client, mark)
         return True
     raise Unavailable("the coordinator's sessions end before a change of names is answered: try again")
 
 
-def _took_effect(home: Home, mark: str) -> bool:
+def _took_effect(client: CatalogClient, mark: str) -> bool:
     while True:
         try:
-            session = home.connect()
+            session = client.connect()
             session.barrier()
             return session.read(mark) is not None
         except SessionLost:
             continue
 
 
-def _forget(home: Home, mark: str) -> None:
+def _forget(client: CatalogClient, mark: str) -> None:
     """Remove this mark, and those that dead clients left. What fails is left to later changes."""
     with suppress(StoreError, Unavailable):
-        session = home.connect()
+        session = client.connect()
         names = session.children(CATALOG_CHANGES) or ()
         others = session.read_many([f"{CATALOG_CHANGES}/{name}" for name in names if f"{CATALOG_CHANGES}/{name}" != mark])
-        old = [node.path for node in others if node is not None and home.clock.now_ms() - int(node.data) > _FORGOTTEN_AFTER_MS]
+        old = [node.path for node in others if node is not None and client.clock.now_ms() - int(node.data) > _FORGOTTEN_AFTER_MS]
         for path in (mark, *old):
             with suppress(NoNode):
                 session.delete(path)
 
 
-def remove_remains(home: Home, found: Found) -> bool:
+def remove_remains(client: CatalogClient, found: Found) -> bool:
     """Remove a name that means no table, with the begun nodes of one; False if something changed: look again."""
     if found.node is None:
         return True
     ops: list[Op] = [Delete(found.node.path, found.node.version)]
     if found.meaning is Meaning.BEGUN:
-        begun = home.fresh(lambda session: begun_tree_removal(session, found.tree))
+        begun = client.fresh(lambda session: begun_tree_removal(session, found.tree))
         if not begun:
             return False
         # check: begun-tables-go-with-their-names
         ops = [*begun, *ops]
     elif found.back is not None and found.back.data.decode() == found.name.path:
         ops.append(Delete(found.back.path, found.back.version))
-    return applied_once(home, ops)
+    return applied_once(client, ops)

@@ -11,7 +11,7 @@ from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
 from ..nodes.layout import CATALOG, NAMESPACES
 from ..service.store import CoordinationStore, Create, Delete, Node, Write
-from .meaning import Found, Home, Meaning, applied_once, look_at, remove_remains
+from .meaning import CatalogClient, Found, Meaning, applied_once, look_at, remove_remains
 from .names import TableName, check_namespace
 
 _ATTEMPTS: Final = 20
@@ -20,16 +20,16 @@ _ATTEMPTS: Final = 20
 # -- the root ------------------------------------------------------------------------------------------------------------
 
 
-def root_of(home: Home) -> str:
+def root_of(client: CatalogClient) -> str:
     """The location below which managed tables are made; "" if none is set."""
-    return home.fresh(_root)[0].root
+    return client.fresh(_root)[0].root
 
 
-def set_root(home: Home, root: str, *, replacing: bool) -> None:
+def set_root(client: CatalogClient, root: str, *, replacing: bool) -> None:
     """Set the location below which managed tables are made. Raises InvalidRequest if another one is set, unless it is replaced."""
     for _ in range(_ATTEMPTS):
-        home.fresh(ensure_catalog)
-        known, version = home.fresh(_root)
+        client.fresh(ensure_catalog)
+        known, version = client.fresh(_root)
         if known.root == root:
             return
         if known.root and not replacing:
@@ -37,7 +37,7 @@ def set_root(home: Home, root: str, *, replacing: bool) -> None:
                 f"the catalog's root is {known.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
                 root=known.root,
             )
-        if applied_once(home, [Write(CATALOG, replace(known, root=root).encode(), version)]):
+        if applied_once(client, [Write(CATALOG, replace(known, root=root).encode(), version)]):
             return
     raise Unavailable("other clients keep changing the catalog's root: try again")
 
@@ -50,9 +50,9 @@ def _root(session: CoordinationStore) -> tuple[CatalogRecord, int]:
 # -- namespaces ----------------------------------------------------------------------------------------------------------
 
 
-def namespaces(home: Home) -> list[NamespaceRecord]:
+def list_namespaces(client: CatalogClient) -> list[NamespaceRecord]:
     """All namespaces, by name; `default` always exists."""
-    found = home.fresh(_namespaces)
+    found = client.fresh(_namespaces)
     if not any(key_of(each.name) == DEFAULT for each in found):
         found.append(NamespaceRecord())
     return sorted(found, key=lambda each: key_of(each.name))
@@ -63,60 +63,60 @@ def _namespaces(session: CoordinationStore) -> list[NamespaceRecord]:
     return [NamespaceRecord.of(node) for node in nodes if node is not None]
 
 
-def namespace(home: Home, name: str) -> NamespaceRecord:
+def read_namespace(client: CatalogClient, name: str) -> NamespaceRecord:
     """One namespace. Raises InvalidName, NamespaceNotFound."""
-    return _required(home, check_namespace(name))[0]
+    return _required(client, check_namespace(name))[0]
 
 
-def create_namespace(home: Home, record: NamespaceRecord) -> None:
+def create_namespace(client: CatalogClient, record: NamespaceRecord) -> None:
     """Make a namespace. Raises NamespaceExists, also for the slower of two clients that create it at once."""
     name = check_namespace(record.name)
     for _ in range(_ATTEMPTS):
-        home.fresh(ensure_catalog)
-        if home.fresh(lambda session: session.read(namespace_path(name))) is not None:
+        client.fresh(ensure_catalog)
+        if client.fresh(lambda session: session.read(namespace_path(name))) is not None:
             raise NamespaceExists(f"there is a namespace {name} already", namespace=name)
-        if applied_once(home, [Create(namespace_path(name), replace(record, name=name).encode())]):
+        if applied_once(client, [Create(namespace_path(name), replace(record, name=name).encode())]):
             return
     raise _busy(name)
 
 
-def alter_namespace(home: Home, name: str, change: Callable[[NamespaceRecord], NamespaceRecord]) -> NamespaceRecord:
+def alter_namespace(client: CatalogClient, name: str, change: Callable[[NamespaceRecord], NamespaceRecord]) -> NamespaceRecord:
     """Change a namespace's comment, properties or location; returns the new record. Raises NamespaceNotFound."""
     checked = check_namespace(name)
     for _ in range(_ATTEMPTS):
-        home.fresh(ensure_catalog)
-        known, node = _required(home, checked)
+        client.fresh(ensure_catalog)
+        known, node = _required(client, checked)
         changed = change(known)
         if changed == known or node is None:
             return changed
         # check: namespaces-are-compared (node.version -> -1)
-        if applied_once(home, [Write(node.path, changed.encode(), node.version)]):
+        if applied_once(client, [Write(node.path, changed.encode(), node.version)]):
             return changed
     raise _busy(checked)
 
 
-def drop_namespace(home: Home, name: str) -> None:
+def drop_namespace(client: CatalogClient, name: str) -> None:
     """Remove a namespace without tables. Raises NamespaceNotFound, NamespaceNotEmpty; InvalidRequest for `default`."""
     checked = check_namespace(name)
     if key_of(checked) == DEFAULT:
         raise InvalidRequest(f"the namespace {DEFAULT} cannot be dropped: names with one part are in it", namespace=checked)
     for _ in range(_ATTEMPTS):
-        _, node = _required(home, checked)
+        _, node = _required(client, checked)
         assert node is not None
-        named = names_in(home, checked, every=True)
+        named = list_names(client, checked, every=True)
         tables = [each for each in named if each.meaning is Meaning.TABLE or (each.creator is not None and each.meaning is Meaning.BEGUN)]
         if tables:
             shown = ", ".join(str(each.spelled) for each in tables[:5]) + (", ..." if len(tables) > 5 else "")
             raise NamespaceNotEmpty(f"the namespace {checked} has tables ({shown}): drop or rename them first", namespace=checked)
         for remains in named:
-            remove_remains(home, remains)
-        if applied_once(home, [Delete(node.path, node.version)]):  # else a table was named there, or another client was faster
+            remove_remains(client, remains)
+        if applied_once(client, [Delete(node.path, node.version)]):  # else a table was named there, or another client was faster
             return
     raise _busy(checked)
 
 
-def _required(home: Home, name: str) -> tuple[NamespaceRecord, Node | None]:
-    node = home.fresh(lambda session: session.read(namespace_path(name)))
+def _required(client: CatalogClient, name: str) -> tuple[NamespaceRecord, Node | None]:
+    node = client.fresh(lambda session: session.read(namespace_path(name)))
     if node is None and key_of(name) != DEFAULT:
         raise NamespaceNotFound(f"there is no namespace {name}; create it first", namespace=name)
     return NamespaceRecord.of(node), node
@@ -125,19 +125,19 @@ def _required(home: Home, name: str) -> tuple[NamespaceRecord, Node | None]:
 # -- names ---------------------------------------------------------------------------------------------------------------
 
 
-def names_in(home: Home, name: str, *, every: bool = False) -> list[Found]:
+def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list[Found]:
     """The names in a namespace that mean tables, in order; with `every` also those of tables that are being created, or are gone.
 
     Raises NamespaceNotFound.
     """
     checked = check_namespace(name)
-    _required(home, checked)
+    _required(client, checked)
 
     def look(session: CoordinationStore) -> list[Found]:
         names = sorted(session.children(namespace_path(checked)) or ())
         return look_at(session, *(TableName(checked, each) for each in names))
 
-    found = [each for each in home.fresh(look) if each.node is not None]
+    found = [each for each in client.fresh(look) if each.node is not None]
     return found if every else [each for each in found if each.meaning is Meaning.TABLE]
 
 

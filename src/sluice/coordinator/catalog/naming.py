@@ -14,22 +14,27 @@ it, whichever is recovered first.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, TableExists, TableNotFound, Unavailable
-from ..errors import NamespaceExists, NamespaceNotFound
+from ...storage.errors import InvalidRequest, SluiceError, TableExists, TableNotFound, Unavailable
+from ..errors import NamespaceExists, NamespaceNotFound, OutcomeUnknown
 from ..nodes.catalog_records import DEFAULT, NameRecord, NamespaceRecord, ensure_catalog, key_of
 from ..nodes.context import TableContext
 from ..nodes.creation import check_tree, tree_ops
+from ..nodes.identity import owner_of
 from ..nodes.layout import TableTree
 from ..nodes.records import Head, incarnation_of, is_closed
 from ..service.store import ANY_VERSION, Check, Create, Delete, Node, Op, Write, put
-from .meaning import Found, Home, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
+from .meaning import CatalogClient, Found, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
 from .names import TableName
 from .namespaces import create_namespace
+
+_log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 20
 
@@ -54,51 +59,72 @@ class NewName:
 # -- with a new table ----------------------------------------------------------------------------------------------------
 
 
-def make_named(context: TableContext, new: NewName, *, creator: str) -> None:
-    """Make a table's nodes together with its name; `creator` is the node that exists while this client is present.
+def make_named(context: TableContext, new: NewName, *, creator: str | None = None) -> None:
+    """Make a table's nodes together with its name; `creator` is a node that exists while the creator does (None: this client's).
 
     Raises NamespaceNotFound; TableExists if the name is taken, or another client creates a table under it at this moment.
     """
-    home, tree = Home.of(context), context.tree
-    record = new.record(tree.location, creator)
+    client, tree = CatalogClient.of(context), context.tree
+    owner = owner_of(context.new_transaction_id()) if creator is None else None
+    record = new.record(tree.location, creator or ("" if owner is None else owner.path))
     for _ in range(_ATTEMPTS):
-        home.fresh(ensure_catalog)
-        found = look_up(home, new.name)
+        client.fresh(ensure_catalog)
+        found = look_up(client, new.name)
         require_namespace(found)
         if found.record is not None:
-            _clear(home, found)
+            _clear(client, found)
             continue
-        nodes = _nodes_for(context, home, new)
+        nodes = _nodes_for(context, client, new)
         if nodes is None:
             continue
         ops = [Create(new.name.path, record.encode()), *nodes]
-        if applied_once(home, ops):
+        if applied_once(client, ops):
             check_tree(context)
             return
     raise _busy(new.name)
 
 
+@contextmanager
+def taken_back_on_failure(context: TableContext, new: NewName | None) -> Iterator[None]:
+    """Take the new table's name back if the block fails and no version of the table was ratified.
+
+    Nothing is taken back while the outcome of the first version is unknown: the name goes with it, or is taken back by the
+    next client that wants it once this one is gone.
+    """
+    try:
+        yield
+    except OutcomeUnknown:
+        raise
+    except BaseException:
+        if new is not None:
+            try:
+                take_back(context, new)
+            except SluiceError as trouble:
+                _log.warning("the name %s, of a table that was not created, was not taken back: %s", new.name, trouble)
+        raise
+
+
 def take_back(context: TableContext, new: NewName) -> None:
     """Take back a name, and its table's nodes, if no version of the table was ratified under it."""
-    home = Home.of(context)
+    client = CatalogClient.of(context)
     for _ in range(_ATTEMPTS):
-        found = look_up(home, new.name)
+        found = look_up(client, new.name)
         if found.record is None or found.record.table_id != new.table_id or found.meaning is Meaning.TABLE:
             return
-        if remove_remains(home, found):
+        if remove_remains(client, found):
             context.forget_tree()
             return
     raise _busy(new.name)
 
 
-def _nodes_for(context: TableContext, home: Home, new: NewName) -> list[Op] | None:
+def _nodes_for(context: TableContext, client: CatalogClient, new: NewName) -> list[Op] | None:
     """What makes the nodes of a new table, with the one that leads to its name; None: look again.
 
     Nodes that a client made without a name, and in which nothing is ratified, serve as well: the first version decides whose
     they are.
     """
     tree, path = context.tree, new.name.path.encode()
-    root, head, back = home.nodes(tree.root, tree.head, tree.name)
+    root, head, back = client.nodes(tree.root, tree.head, tree.name)
     if root is None:
         return [*tree_ops(context, Head()), Create(tree.name, path)]
     if head is None or Head.decode(head.data).version >= 0:
@@ -107,14 +133,14 @@ def _nodes_for(context: TableContext, home: Home, new: NewName) -> list[Op] | No
         )
     begun: list[Op] = [Check(tree.incarnation(incarnation_of(root)), ANY_VERSION), Check(tree.head, head.version)]
     if back is not None:
-        found = look_up(home, _name_at(back))
+        found = look_up(client, _name_at(back))
         if found.record is not None and found.record.location == tree.location:
-            _clear(home, found)
+            _clear(client, found)
             return None
     return [*begun, put(tree.name, path, back)]
 
 
-def _clear(home: Home, found: Found) -> None:
+def _clear(client: CatalogClient, found: Found) -> None:
     """Remove what is left of a name whose table is gone, or whose creator died. Raises TableExists if the name is taken."""
     name, record = found.spelled, found.record
     if record is None:
@@ -129,13 +155,13 @@ def _clear(home: Home, found: Found) -> None:
             location=record.location,
             unfinished=True,
         )
-    remove_remains(home, found)
+    remove_remains(client, found)
 
 
 # -- of a table that exists ----------------------------------------------------------------------------------------------
 
 
-def register(home: Home, name: TableName, location: str, *, managed: bool = False, named_ms: int | None = None) -> Named:
+def register_name(client: CatalogClient, name: TableName, location: str, *, managed: bool = False, named_ms: int | None = None) -> Named:
     """Give a name to the table at this location; the same name again changes nothing.
 
     Raises NamespaceNotFound; TableExists if the name is taken; TableNotFound if the coordinator knows no table there;
@@ -143,72 +169,72 @@ def register(home: Home, name: TableName, location: str, *, managed: bool = Fals
     """
     tree = TableTree(location)
     for _ in range(_ATTEMPTS):
-        home.fresh(ensure_catalog)
-        root, head, back = home.nodes(tree.root, tree.head, tree.name)
+        client.fresh(ensure_catalog)
+        root, head, back = client.nodes(tree.root, tree.head, tree.name)
         state = None if root is None or head is None or is_closed(root) else Head.decode(head.data)
         if root is None or state is None or state.version < 0:
             raise TableNotFound(f"the coordinator knows no table at {location}: create it, or attach it", location=location)
-        found = look_up(home, name)
+        found = look_up(client, name)
         require_namespace(found)
         if found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location:
             return found.spelled, found.record
         if found.record is not None:
-            _clear(home, found)
+            _clear(client, found)
             continue
-        former = None if back is None else _holder(home, back, location)
+        former = None if back is None else _holder(client, back, location)
         if former is not None:
             raise InvalidRequest(
                 f"the table at {location} has the name {former} already: rename it (a table has one name)",
                 location=location,
                 name=str(former),
             )
-        record = NameRecord(name.name, location, state.table_id, managed, home.clock.now_ms() if named_ms is None else named_ms)
+        record = NameRecord(name.name, location, state.table_id, managed, client.clock.now_ms() if named_ms is None else named_ms)
         ops: list[Op] = [
             Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
             Create(name.path, record.encode()),
             put(tree.name, name.path.encode(), back),
         ]
-        if applied_once(home, ops):
+        if applied_once(client, ops):
             return spelled_in(found.namespace, name), record
     raise _busy(name)
 
 
-def rename(home: Home, old: TableName, new: TableName) -> Named:
+def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named:
     """Give a table another name, possibly in another namespace, or in another spelling.
 
     Raises TableNotFound for a name that means no table, also if another client renamed or dropped it at this moment;
     NamespaceNotFound; TableExists if the new name is taken.
     """
     for _ in range(_ATTEMPTS):
-        found, target = home.fresh(lambda session: look_at(session, old, new))
+        found, target = client.fresh(lambda session: look_at(session, old, new))
         record, node, root = require_table(found)
         require_namespace(target)
-        fresh = replace(record, name=new.name, named_ms=max(home.clock.now_ms(), record.named_ms + 1), creator="")
+        fresh = replace(record, name=new.name, named_ms=max(client.clock.now_ms(), record.named_ms + 1), creator="")
         # the incarnation keeps a rename from meeting a drop by a client that knows no names
         ops: list[Op] = [Check(found.tree.incarnation(incarnation_of(root)), ANY_VERSION)]
         if new.path == old.path:
             ops.append(Write(node.path, fresh.encode(), node.version))
         else:
             if target.record is not None:
-                _clear(home, target)
+                _clear(client, target)
                 continue
             ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), put(found.tree.name, new.path.encode(), found.back)]
-        if applied_once(home, ops):
+        if applied_once(client, ops):
             return spelled_in(target.namespace, new), fresh
     raise _busy(old)
 
 
-def unname(home: Home, name: TableName) -> NameRecord:
+def remove_name(client: CatalogClient, name: TableName) -> NameRecord:
     """Take a table's name away; the table stays, at its location. Returns what the record was. Raises TableNotFound."""
     for _ in range(_ATTEMPTS):
-        found = look_up(home, name)
+        found = look_up(client, name)
         if found.meaning is Meaning.BEGUN and found.record is not None:
-            if remove_remains(home, found):
+            if remove_remains(client, found):
                 return found.record
             continue
         record, node, _ = require_table(found)
         gone: list[Op] = [] if found.back is None else [Delete(found.back.path, found.back.version)]
-        if applied_once(home, [Delete(node.path, node.version), *gone]):
+        if applied_once(client, [Delete(node.path, node.version), *gone]):
             return record
     raise _busy(name)
 
@@ -228,9 +254,9 @@ def require_namespace(found: Found) -> None:
         raise NamespaceNotFound(f"there is no namespace {found.name.namespace}: create it first", namespace=found.name.namespace)
 
 
-def _holder(home: Home, back: Node, location: str) -> TableName | None:
+def _holder(client: CatalogClient, back: Node, location: str) -> TableName | None:
     """The name to which a table's node leads, if that name means this table."""
-    found = look_up(home, _name_at(back))
+    found = look_up(client, _name_at(back))
     same = found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location
     return found.spelled if same else None
 
@@ -247,37 +273,37 @@ def _busy(name: TableName) -> Unavailable:
 # -- after the coordinator's data were lost ----------------------------------------------------------------------------------
 
 
-def claim_name(home: Home, name: TableName, location: str, *, named_ms: int, managed: bool) -> bool:
+def claim_name(client: CatalogClient, name: TableName, location: str, *, named_ms: int, managed: bool) -> bool:
     """Give a table the name that its log says it got at `named_ms`; False if another table got that name later.
 
     Makes the namespace if it does not exist. A table that got the name earlier loses it.
     """
     for _ in range(_ATTEMPTS):
         try:
-            register(home, name, location, managed=managed, named_ms=named_ms)
+            register_name(client, name, location, managed=managed, named_ms=named_ms)
         except NamespaceNotFound:
             with suppress(NamespaceExists):
-                create_namespace(home, NamespaceRecord(name.namespace, created_ms=home.clock.now_ms()))
+                create_namespace(client, NamespaceRecord(name.namespace, created_ms=client.clock.now_ms()))
             continue
         except TableExists:
-            found = look_up(home, name)
+            found = look_up(client, name)
             if found.record is None or found.meaning is not Meaning.TABLE:
                 continue
             # check: the-last-name-counts (found.record.named_ms -> -1)
             if found.record.named_ms >= named_ms:
                 return False
-            if _replaced(home, found, NameRecord(name.name, location, "", managed, named_ms)):
+            if _replaced(client, found, NameRecord(name.name, location, "", managed, named_ms)):
                 return True
             continue
         return True
     raise Unavailable(f"other clients keep changing the name {name}: give it by Catalog.register", name=str(name))
 
 
-def _replaced(home: Home, found: Found, record: NameRecord) -> bool:
+def _replaced(client: CatalogClient, found: Found, record: NameRecord) -> bool:
     """Give the name to another table; False if something changed: look again."""
     assert found.node is not None
     tree = TableTree(record.location)
-    root, head, back = home.nodes(tree.root, tree.head, tree.name)
+    root, head, back = client.nodes(tree.root, tree.head, tree.name)
     if root is None or head is None:
         return False
     path = found.name.path.encode()
@@ -289,4 +315,4 @@ def _replaced(home: Home, found: Found, record: NameRecord) -> bool:
     ]
     if found.back is not None and found.back.data == path:
         ops.append(Delete(found.back.path, found.back.version))
-    return applied_once(home, ops)
+    return applied_once(client, ops)

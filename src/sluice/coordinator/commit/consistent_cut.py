@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...storage.errors import NotATable
-from ..errors import CoordinatorUnavailable, SessionLost
+from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
 from ..nodes.context import TableContext
 from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, Head
@@ -50,7 +50,7 @@ def _versions_together(session: CoordinationStore, contexts: Sequence[TableConte
     for context, node, names in zip(contexts, nodes, listed, strict=True):
         if node is None:
             if session.read(context.tree.tombstone) is not None:
-                raise context.dropped()
+                raise table_dropped(context.tree.location)
             raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
         heads.append(Head.decode(node.data))
         history = _since(heads[-1], names or ())

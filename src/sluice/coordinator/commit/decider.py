@@ -32,7 +32,7 @@ from .decision import Decision, Queued, resolve
 from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
 from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
 from .ratification import Batch, Ratified, batches_of, ratify, without_slot
-from .table_parts import Neighbours, TableParts
+from .table import CoordinatedTable
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Front:
     """The queue of a table as of one look."""
 
-    table: TableParts
+    table: CoordinatedTable
     state: TableState
 
     @property
@@ -88,8 +88,9 @@ class _Share:
 class Decider:
     """Decides for one client. Thread-safe."""
 
-    def __init__(self, neighbours: Neighbours) -> None:
-        self._at = neighbours.at
+    def __init__(self, table: CoordinatedTable) -> None:
+        """Reaches other tables like this one."""
+        self._at = table.beside
 
     def decide(self, front: Front, withdrawal: Withdrawal | None = None) -> Sequence[Batch]:
         """Decide what is first in a table's queue, or in another table what that waits for; returns the ratified batches.
@@ -124,7 +125,7 @@ class Decider:
             current = self._front(current.table.location)
         return ()
 
-    def decide_without_slot(self, table: TableParts, intent: Intent) -> tuple[Ratified, Sequence[Batch]]:
+    def decide_without_slot(self, table: CoordinatedTable, intent: Intent) -> tuple[Ratified, Sequence[Batch]]:
         """The fast path: if the queue is empty, one multi writes an intent and its verdict, in one round trip.
 
         The record contains the intent, instead of a slot. Decision and compare-and-set are the same as for every other
@@ -134,7 +135,7 @@ class Decider:
         """
         if intent.staged:
             return Ratified.OVERTAKEN, ()
-        state = table.context.looked()
+        state = table.context.cached_state()
         # check: fast-path-when-idle (without not state.is_published or)
         if state is None or not state.is_published or state.head.slot + 1 >= table.context.limits.generation_slots_max:
             return Ratified.OVERTAKEN, ()
@@ -290,7 +291,7 @@ def _resolved(front: Front, queue: Sequence[Queued], room: int) -> tuple[Decisio
     """The decision on slots of one table, and the leases it depends on."""
     table = front.table
     queue, winners = with_winners(table.log, front.head, queue)
-    leases = table.leases.view(each.member.intent for each in queue if each.member is not None)
+    leases = table.guard.view(each.member.intent for each in queue if each.member is not None)
     return resolve(front.head, queue, winners, table.context.limits, room=room, lookup=table.log.rows, leases=leases), leases
 
 
@@ -298,7 +299,7 @@ def _part(front: Front, queued: Queued) -> Part:
     """The input for deciding a transaction's share in a table."""
     table = front.table
     [queued], winners = with_winners(table.log, front.head, [queued])
-    leases = table.leases.view(() if queued.member is None else (queued.member.intent,))
+    leases = table.guard.view(() if queued.member is None else (queued.member.intent,))
     return Part(front.head, queued, winners, table.context.limits, table.log.rows, leases)
 
 

@@ -29,7 +29,7 @@ from .leg import Leg
 from .next_step import TOLD, Ask, Decide, Phase, Progress, Publish, Refile, Step, next_step
 from .outcomes import Commit
 from .ratification import Batch
-from .table_parts import TROUBLE
+from .table import TROUBLE
 
 _log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
@@ -106,7 +106,7 @@ class Course:
         for leg in self._legs:
             leg.look(self._wake, until_published=self._until_published, withdrawn=self._withdrawal is not None)
         if all(leg.phase is Phase.GONE for leg in self._legs):
-            raise self._legs[0].table.context.vanished()
+            raise self._legs[0].table.context.missing_error()
         return self._next()
 
     def _next(self) -> Step:

@@ -17,7 +17,7 @@ from ..rules.intent import Intent, Joint, JointTable
 from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
 from .queue import Claim, claim_of, find_slot
-from .table_parts import TableParts
+from .table import CoordinatedTable
 
 _PAUSE_S = 0.1
 
@@ -26,12 +26,12 @@ _PAUSE_S = 0.1
 class Filing:
     """The intent that a transaction files in one table; `head` is the table's head as the caller read it, if it did."""
 
-    table: TableParts
+    table: CoordinatedTable
     intent: Intent
     head: Head | None = None
 
 
-def require_time(transaction_id: str, deadline: Deadline, *, sent_to: Sequence[TableParts] = ()) -> None:
+def require_time(transaction_id: str, deadline: Deadline, *, sent_to: Sequence[CoordinatedTable] = ()) -> None:
     """Raise OutcomeUnknown if the time of a transaction without slots is over.
 
     It is certainly not filed, unless a request that filed it was sent and the reply was lost: then the verdicts of the
@@ -64,7 +64,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
     filed_again = any(filing.intent.filed_again for filing in filings)
     heads = [filing.head for filing in filings]
     current: list[Head] = []
-    sent_to: Sequence[TableParts] = ()
+    sent_to: Sequence[CoordinatedTable] = ()
     point("before-claim")
     while True:
         if away is not None and deadline.over:
@@ -107,7 +107,7 @@ def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again
     for filing, head in zip(filings, heads, strict=True):
         context, intent = filing.table.context, filing.intent
         # check: filed-while-the-owner-stands (None if slots else intent.transaction_id -> None)
-        standing += context.standing(None if slots else intent.transaction_id)
+        standing += context.liveness_checks(None if slots else intent.transaction_id)
         filed = intent if joint is None and filed_again == intent.filed_again else replace(intent, joint=joint, filed_again=filed_again)
         slots.append(Create(context.tree.slot_prefix(head.generation, intent.transaction_id), filed.encode(), sequential=True))
     return [*standing, *slots]
@@ -133,7 +133,7 @@ def _newer_heads(filings: Sequence[Filing], heads: Sequence[Head], refused: Appl
     newer: list[Head | None] = []
     brought_back = False
     for filing in filings:
-        brought_back |= filing.table.context.recognise_again(getattr(refused.cause, "path", ""))
+        brought_back |= filing.table.context.was_restored(getattr(refused.cause, "path", ""))
         newer.append(_head_of(filing.table.context))
     if newer == list(heads) and not brought_back:
         location = next((each.table.location for each in filings if _concerns(each, refused)), filings[0].table.location)
@@ -162,13 +162,13 @@ def _admitting(context: TableContext, head: Head | None) -> Head:
     while head.intents < INTENT_FORMAT:
         state = context.read_head()
         if state is None:
-            raise context.vanished()
+            raise context.missing_error()
         head, node = state
         raised = replace(head, intents=max(head.intents, INTENT_FORMAT))
         try:
-            context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.standing()])
+            context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.liveness_checks()])
         except ApplyRefused as refused:  # another client decided something, or made the same update
-            context.recognise_again(getattr(refused.cause, "path", ""))
+            context.was_restored(getattr(refused.cause, "path", ""))
         except ReplyLost:
             context.barrier()
         else:

@@ -14,7 +14,7 @@ from .decision import groupable
 from .next_step import Phase, Seen
 from .outcomes import Commit, settle
 from .queue import Claim, filed_elsewhere, move_slot
-from .table_parts import TableParts
+from .table import CoordinatedTable
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Leg:
     once it is known, and `asked` says that its verdict was read.
     """
 
-    table: TableParts
+    table: CoordinatedTable
     transaction_id: str
     claim: Claim | None
     intent: Intent | None
@@ -45,14 +45,14 @@ class Leg:
     asked: bool = False
 
     @staticmethod
-    def of(table: TableParts, transaction_id: str, claim: Claim | None, intent: Intent | None = None, *, alone: bool = True) -> Leg:
+    def of(table: CoordinatedTable, transaction_id: str, claim: Claim | None, intent: Intent | None = None, *, alone: bool = True) -> Leg:
         """A leg whose patience begins now."""
         after = -1 if alone or intent is None else intent.validated_through
         grouped = alone and intent is not None and groupable(intent)
         return Leg(table, transaction_id, claim, intent, Patience(table.context.limits, table.context.clock), alone, grouped, after)
 
     @staticmethod
-    def ratified(table: TableParts, commit: Commit) -> Leg:
+    def ratified(table: CoordinatedTable, commit: Commit) -> Leg:
         """The leg of a transaction that is committed but, as far as is known, not published."""
         leg = Leg.of(table, commit.transaction_id, None)
         leg.committed(commit)
@@ -195,6 +195,6 @@ class Leg:
         assert self.intent is not None
         state = self.table.context.read_head()
         if state is None:
-            raise self.table.context.vanished()
+            raise self.table.context.missing_error()
         self.late = False
         self.claim = move_slot(self.table.context, self.claim, self.intent, state[0]) or self.claim

@@ -125,7 +125,7 @@ class Verdicts:
             recorded = self._look(claim, hint, after)
             if recorded is None and session == self._context.coordination.session_id:
                 if self._context.read_published() is None:
-                    raise self._context.vanished()  # everything was lost since the decision was seen: the log may have it
+                    raise self._context.missing_error()  # everything was lost since the decision was seen: the log may have it
                 return None
             require_time_left(f"the verdict on transaction {claim.transaction_id} could not be read")
         return recorded

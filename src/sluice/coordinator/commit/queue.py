@@ -104,9 +104,9 @@ def move_slot(context: TableContext, claim: Claim, intent: Intent, head: Head) -
     create = Create(prefix, replace(intent, filed_again=True).encode(), sequential=True)
     try:
         # check: moved-slot-leaves-its-place (without Delete(claim.path(context.tree)),)
-        path = context.coordination.apply([*context.standing(), Delete(claim.path(context.tree)), create])[-1]
+        path = context.coordination.apply([*context.liveness_checks(), Delete(claim.path(context.tree)), create])[-1]
     except ApplyRefused as refused:
-        context.recognise_again(getattr(refused.cause, "path", ""))
+        context.was_restored(getattr(refused.cause, "path", ""))
     except ReplyLost:
         context.barrier()
     else:

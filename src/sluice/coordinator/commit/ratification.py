@@ -18,7 +18,7 @@ from ..publication.rendering import render
 from ..rules.intent import Intent
 from ..service.store import ApplyRefused, Check, Create, Node, Op, ReplyLost, Write
 from .decision import Decision
-from .table_parts import TableParts
+from .table import CoordinatedTable
 
 
 class Ratified(Enum):
@@ -37,7 +37,7 @@ class Ratified(Enum):
 class Batch:
     """A decision in one table, on the `state` it was computed from, as it is recorded and rendered."""
 
-    table: TableParts
+    table: CoordinatedTable
     state: TableState
     decision: Decision
     record: BatchRecord
@@ -68,7 +68,7 @@ class Batch:
         return published.covers(name.generation, name.slot) and (version is None or version <= published.version)
 
 
-def batches_of(decisions: Sequence[tuple[TableParts, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
+def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
     """Decisions that are recorded together; with `direct`, the decision on an intent without a slot, which the record contains."""
     by, batch_id = decisions[0][0].context.rendering(), uuid.uuid4().hex
     batches: list[Batch] = []
@@ -114,16 +114,16 @@ def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None
     ops += checks
     for batch in batches:
         # check: filed-while-the-owner-stands-on-the-fast-path (without filing)
-        ops += batch.table.context.standing(filing)
+        ops += batch.table.context.liveness_checks(filing)
     lead = batches[0].table.context
     point("before-ratify")
     try:
         # check: all-heads-in-one-multi (apply(ops) -> apply(ops[:2]), lead.coordination.apply(ops[2:]))
         lead.coordination.apply(ops)
     except ApplyRefused as refused:
-        outdated = [batch.table.leases.was_outdated(refused, ops) for batch in batches]
+        outdated = [batch.table.guard.was_outdated(refused, ops) for batch in batches]
         for batch in batches:
-            batch.table.context.recognise_again(getattr(refused.cause, "path", ""))
+            batch.table.context.was_restored(getattr(refused.cause, "path", ""))
         return Ratified.LEASES_MOVED if any(outdated) else Ratified.OVERTAKEN
     except ReplyLost:
         node = _after_lost_reply(batches[0], filing)

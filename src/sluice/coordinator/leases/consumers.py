@@ -12,10 +12,11 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import EXCLUSIVE
 from ..service.clock import Timeout
 from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
-from .granting import LeaseHome, Wanted
+from .granting import Wanted
 from .guard import make_child
 from .lease import Lease, acquire
 from .listing import LeaseEntry, list_leases
+from .table_leases import TableLeases
 
 
 class Hold:
@@ -63,7 +64,7 @@ class Hold:
         sent_before = False
         while True:
             try:
-                self._context.coordination.apply([*fence, *self._context.standing(), op])
+                self._context.coordination.apply([*fence, *self._context.liveness_checks(), op])
             except ReplyLost:
                 self._context.barrier()
                 sent_before = True
@@ -74,7 +75,7 @@ class Hold:
                 # check: a-change-that-was-sent-twice-was-made (sent_before -> False)
                 if sent_before and path == self._path and isinstance(refused.cause, (NodeExists, NoNode)):
                     return
-                if not self._context.recognise_again(path):  # the node was made or removed by hand
+                if not self._context.was_restored(path):  # the node was made or removed by hand
                     raise self._lost() from refused
             else:
                 return
@@ -90,14 +91,14 @@ class Hold:
         )
 
 
-def hold_consumer(context: TableContext, home: LeaseHome, name: str, wait_s: Timeout | None) -> Hold:
+def hold_consumer(context: TableContext, name: str, wait_s: Timeout | None) -> Hold:
     """Become a consumer: take its lease, then read its position.
 
     Waits for `wait_s` seconds until another instance releases it (None: without limit). Raises LeaseHeld, which names the holder,
     DeadlockDetected, CoordinatorUnavailable.
     """
     place = place_of_consumer(_table_id(context), name)
-    lease = acquire(home, [Wanted(place, EXCLUSIVE, name=f"consumer {name}")], wait_s, bound=False)
+    lease = acquire(TableLeases.of(context).home, [Wanted(place, EXCLUSIVE, name=f"consumer {name}")], wait_s, bound=False)
     try:
         node = context.in_session(lambda session: session.read(context.tree.consumer(name)))
         return Hold(context, lease, name, None if node is None else ConsumerRecord.decode(node.data))
@@ -124,5 +125,5 @@ def _holder(context: TableContext, table_id: str, name: str) -> LeaseEntry | Non
 def _table_id(context: TableContext) -> str:
     head = context.read_head()
     if head is None:
-        raise context.vanished()
+        raise context.missing_error()
     return head[0].table_id

@@ -20,6 +20,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Final
 
 from ...storage.dataclass import dataclass
@@ -27,7 +28,9 @@ from ...storage.errors import SluiceError, Unavailable
 from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from ..nodes.lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from ..rules.intent import ClientName
+from ..service.address import Address
 from ..service.clock import Clock, Deadline, SystemClock, bounding
+from ..service.connect import connect
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NoNode, Op, ReplyLost, Write
 from .deadlocks import find_cycle
 from .guard import breaker, held_facts, held_in_words, make_child
@@ -41,21 +44,26 @@ _LETTING_GO_S: Final = 1.0
 _PAUSE_S: Final = 0.5
 
 
-def run_aside(work: Callable[[], None], name: str) -> None:
+def run_in_background(work: Callable[[], None], name: str) -> None:
     """Run work in a thread that does not keep the process alive."""
     threading.Thread(target=work, name=name, daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseHome:
-    """How a client reaches the coordinator that keeps its leases; `coordinator` is its address."""
+class LeaseClient:
+    """How a client reaches the coordinator that keeps its leases; `coordinator` distinguishes it from others."""
 
     connect: Callable[[], CoordinationStore]
     coordinator: str = ""
     clock: Clock = field(default_factory=SystemClock)
     client: ClientName = field(default_factory=ClientName)
-    aside: Callable[[Callable[[], None], str], None] = run_aside
+    in_background: Callable[[Callable[[], None], str], None] = run_in_background
     """Runs background work: watching held leases, and removing nodes that could not be removed at once."""
+
+    @staticmethod
+    def at(coordinator: str | None, client: ClientName) -> LeaseClient:
+        """The coordinator at this address."""
+        return LeaseClient(partial(connect, coordinator), repr(Address.parse(coordinator)), client=client)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,7 +80,7 @@ class Wanted:
 class LeaseRequest:
     """One call's requests, from asking to the grant. Used by one thread."""
 
-    def __init__(self, home: LeaseHome, wanted: Sequence[Wanted], holds: Sequence[str]) -> None:
+    def __init__(self, home: LeaseClient, wanted: Sequence[Wanted], holds: Sequence[str]) -> None:
         """`holds` are the nodes of the leases that the caller holds already."""
         self.home = home
         self.guid = uuid.uuid4().hex
@@ -293,7 +301,7 @@ class LeaseRequest:
         return [*self.nodes, *([] if self._wait is None else [self._wait.path])]
 
 
-def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> None:
+def let_go(home: LeaseClient, store: CoordinationStore, paths: Sequence[str]) -> None:
     """Delete nodes of this session. Those that cannot be deleted soon are deleted in the background, or go with the session."""
     with bounding(_LETTING_GO_S, home.clock):
         left = _deleted(store, paths)
@@ -306,7 +314,7 @@ def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> N
             home.clock.sleep(_PAUSE_S)
             remaining = _deleted(store, remaining)
 
-    home.aside(go_on, "sluice-let-go")
+    home.in_background(go_on, "sluice-let-go")
 
 
 def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from ..errors import LeaseLost, SessionLost
 from ..nodes.lease_records import LeaseNode, Place
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..service.store import CoordinationStore
-from .granting import LeaseHome, LeaseRequest, Wanted, let_go
+from .granting import LeaseClient, LeaseRequest, Wanted, let_go
 from .guard import breaker
 
 _LOOK_AGAIN_S: Final = 10.0
@@ -42,7 +42,7 @@ class Lease:
     while it is held, are ratified only if the lease still exists. Safe for several threads.
     """
 
-    def __init__(self, home: LeaseHome, request: LeaseRequest) -> None:
+    def __init__(self, home: LeaseClient, request: LeaseRequest) -> None:
         self.home = home
         self.token = request.token
         self.lost = threading.Event()
@@ -209,7 +209,7 @@ def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for lease in leases for path in lease.nodes))
 
 
-def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = None, *, bound: bool = True) -> Lease:
+def acquire(home: LeaseClient, wanted: Sequence[Wanted], wait_s: Timeout | None = None, *, bound: bool = True) -> Lease:
     """Take leases, all of them or none, and make this thread's commits depend on them until they are released.
 
     Unless `bound`, only those commits depend on them that name them. Waits for `wait_s` seconds (None: without limit; 0: not at
@@ -225,5 +225,5 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = 
     lease = Lease(home, request)
     if bound:
         _stack().append(lease)
-    home.aside(lease.keep, "sluice-lease")
+    home.in_background(lease.keep, "sluice-lease")
     return lease

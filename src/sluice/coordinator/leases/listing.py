@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, TableNotFound
+from ..nodes.layout import TableTree
 from ..nodes.lease_records import Broken, Grants, LeaseName, LeaseNode, Place
 from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write
 from .scopes import clash
@@ -27,6 +28,16 @@ class LeaseEntry:
     pid: int
     since_ms: int
     token: int
+
+
+def place_of_table(session: CoordinationStore, location: str) -> Place:
+    """The place of the leases on a table. Raises TableNotFound for a table that the coordinator does not keep."""
+    tree = TableTree(location)
+    if session.read(tree.root) is None:
+        raise TableNotFound(
+            f"the coordinator keeps no table at {location}: check the location and the coordinator's address", location=location
+        )
+    return Place.of_table(tree)
 
 
 def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:

@@ -12,7 +12,6 @@ before. The horizon is the version from which on a collector keeps files: an ear
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from types import TracebackType
@@ -22,12 +21,15 @@ import orjson
 
 from ...storage.errors import VersionNotFound
 from ...storage.intervals import iso_time
+from ...storage.log.segment import latest_version
+from ...storage.log.snapshot import Snapshot
 from ..fields import MalformedRecord, load, typed
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
 from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node
-from .granting import LeaseHome, let_go
+from .granting import LeaseClient, let_go
 from .guard import make_child
+from .table_leases import TableLeases
 
 EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
@@ -36,7 +38,7 @@ EVERYTHING: Final = -1
 class Pin:
     """A version that is kept readable until `release`, or until this process's session ends. A context manager."""
 
-    def __init__(self, home: LeaseHome, store: CoordinationStore, path: str, version: int) -> None:
+    def __init__(self, home: LeaseClient, store: CoordinationStore, path: str, version: int) -> None:
         self.version = version
         self._home, self._store, self._path = home, store, path
         self._released = False
@@ -67,18 +69,22 @@ def pins_of(tree: TableTree) -> str:
     return f"{tree.root}/pins"
 
 
-def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Callable[[], object], onwards: bool = False) -> Pin:
-    """Pin a version; with `onwards` also the files that later versions add and remove, for a reader of their changes.
+def pin_version(context: TableContext, version: int, *, onwards: bool = False) -> Pin:
+    """Keep a version readable: garbage collection spares its files while the pin exists. Raises VersionNotFound.
 
-    `still_there` checks that the version can be read; if it raises, nothing is pinned.
+    With `onwards` it also spares the files, and the log, from which the changes after that version are read.
     """
-    store, tree = home.connect(), context.tree
+    home, tree = TableLeases.of(context).home, context.tree
+    store = home.connect()
     path = f"{pins_of(tree)}/p-{uuid.uuid4().hex}"
     body = {"version": version, **asdict(context.client), "since_ms": context.clock.now_ms(), "onwards": onwards}
     make_node(lambda: store, path, orjson.dumps(body), partial(make_child, store, pins_of(tree), tree.location), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
-        still_there()
+        require_above_horizon(context, version)
+        latest = latest_version(context.objects)
+        if latest is not None and version <= latest:  # an unpublished version has lost nothing yet
+            Snapshot.load(context.objects, version=version)
     except BaseException:
         made.release()
         raise
@@ -141,7 +147,7 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
             else:  # nobody may have raised it further meanwhile
                 context.coordination.write(path, data, version=node.version)
         except NoNode as gone:
-            raise context.vanished() from gone
+            raise context.missing_error() from gone
         except (BadVersion, NodeExists, ReplyLost):
             context.coordination.barrier()
         else:

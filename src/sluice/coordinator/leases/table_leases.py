@@ -17,29 +17,24 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import PASSING, Place
 from ..service.address import Address
 from ..service.clock import Deadline
-from .granting import LeaseHome, LeaseRequest, Wanted, let_go, release_nodes
+from .granting import LeaseClient, LeaseRequest, Wanted, let_go, release_nodes
 from .lease import held_by_this_thread, paths_of
 from .scopes import PartitionScope
 
 _WHO: Final = "another client has"
 
 
-def coordinator_key(coordinator: str | None) -> str:
-    """Distinguishes one coordinator from another."""
-    return repr(Address.parse(coordinator))
-
-
 @dataclass(frozen=True, slots=True)
 class TableLeases:
     """The place of a table's leases (`place`), and this client's access to the coordinator that keeps them (`home`)."""
 
-    home: LeaseHome
+    home: LeaseClient
     place: Place
 
     @staticmethod
-    def of(context: TableContext, coordinator: str | None) -> TableLeases:
-        """The leases of a table at the coordinator of this address."""
-        home = LeaseHome(context.connect, coordinator_key(coordinator), context.clock, context.client)
+    def of(context: TableContext) -> TableLeases:
+        """The leases of a table."""
+        home = LeaseClient(context.connect, repr(Address.parse(context.coordinator)), context.clock, context.client)
         return TableLeases(home, Place.of_table(context.tree))
 
     @property
@@ -88,7 +83,7 @@ class WaitingCommit:
             release_nodes(leases.home.connect(), turns)
             self._obtain(leases.home, held, deadline, ())
 
-    def _obtain(self, home: LeaseHome, held: LeaseHeld, deadline: Deadline, turns: Sequence[str]) -> None:
+    def _obtain(self, home: LeaseClient, held: LeaseHeld, deadline: Deadline, turns: Sequence[str]) -> None:
         request = LeaseRequest(home, self._wanted, (*paths_of(held_by_this_thread(home.coordinator)), *turns))
         try:
             request.obtain(deadline)

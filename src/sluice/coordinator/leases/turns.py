@@ -23,10 +23,11 @@ from typing import Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..errors import NotCommitted
+from ..nodes.context import TableContext
 from ..nodes.lease_records import TURN, Place
 from ..service.clock import Clock, Deadline, Event
-from .granting import LeaseHome, LeaseRequest, let_go
-from .lease import held_by_this_thread, paths_of
+from .granting import LeaseClient, LeaseRequest, let_go
+from .lease import held_by_this_thread, lent, paths_of
 from .scopes import PartitionScope
 from .table_leases import TableLeases
 
@@ -75,20 +76,21 @@ def _turns_here() -> weakref.WeakSet[ReservedTurn]:
     return turns
 
 
-def lent_turns() -> Callable[[], None]:
-    """A function for another thread that works for this one: it makes this thread's turns that thread's own."""
-    turns = _turns_here()
+def lent_to_threads() -> Callable[[], None]:
+    """A function for a thread that works for this one: that thread commits under the leases and turns that this one has now."""
+    borrow_leases, turns = lent(), _turns_here()
 
-    def take() -> None:
+    def borrow() -> None:
+        borrow_leases()
         _of_thread.turns = turns
 
-    return take
+    return borrow
 
 
 class ReservedTurn:
     """A granted turn; made by `reserve`."""
 
-    def __init__(self, home: LeaseHome, request: LeaseRequest, lasts_s: float) -> None:
+    def __init__(self, home: LeaseClient, request: LeaseRequest, lasts_s: float) -> None:
         self.paths = tuple(request.nodes)
         """Its nodes, as intents and commits that wait name them."""
         self._ended = home.clock.event()
@@ -97,7 +99,7 @@ class ReservedTurn:
         self._siblings = _turns_here()
         self._siblings.add(self)
         ends = Deadline.after(lasts_s, home.clock)
-        home.aside(partial(_end, weakref.ref(self), self._ended, self._let_go, ends), "sluice-turn")
+        home.in_background(partial(_end, weakref.ref(self), self._ended, self._let_go, ends), "sluice-turn")
 
     def release(self) -> None:
         """End the turn; doing so again, or in a process forked from its owner's, does nothing."""
@@ -124,6 +126,12 @@ def reserve(
     request = LeaseRequest(home, wanted, (*held, *turns))
     request.obtain(wait)
     return ReservedTurn(home, request, lasts_s)
+
+
+def turns_stand(context: TableContext, turns: Sequence[str]) -> bool:
+    """Whether nobody released or broke these turns. Raises SessionLost if they ended with this session, Unavailable."""
+    session = context.coordination
+    return all(session.read(path) is not None for path in turns)
 
 
 def _end(turn: weakref.ref[ReservedTurn], ended: Event, give_up: Callable[[], None], ends: Deadline) -> None:

@@ -59,7 +59,7 @@ def claim_checkpoint(context: TableContext, version: int, *, last: int, interval
     data = orjson.dumps(_Attempt(last, version, now_ms))
     try:
         # check: the-claim-of-a-checkpoint-is-compared (node.version -> -1)
-        context.coordination.apply([Create(path, data) if node is None else Write(path, data, node.version), *context.standing()])
+        context.coordination.apply([Create(path, data) if node is None else Write(path, data, node.version), *context.liveness_checks()])
     except (
         ApplyRefused,
         ReplyLost,

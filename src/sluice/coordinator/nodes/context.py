@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import TypeVar
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import SluiceError, TableDropped
+from ...storage.errors import SluiceError
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
-from ..errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced
+from ..errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_dropped
 from ..formats import Release
 from ..limits import Limits
 from ..rules.intent import ClientName
@@ -76,7 +76,8 @@ class TableContext:
 
     `connect` gives a live session: the same one until it expires, then a new one. All durable state is in persistent nodes,
     so work goes on in a new session. `presence` owns the client's transactions while they are open; a client without one has
-    ids that name no owner. `stores` opens other tables' locations. `release` is this client's sluice release.
+    ids that name no owner. `stores` opens other tables' locations. `release` is this client's sluice release. `coordinator` is the
+    address by which `connect` reaches the service.
     """
 
     objects: ObjectStore
@@ -88,6 +89,7 @@ class TableContext:
     presence: Presence | None = None
     stores: Callable[[str], ObjectStore] = open_store
     release: Release = field(default_factory=Release)
+    coordinator: str | None = None
     _known: _Known = field(default_factory=_Known, init=False, repr=False, compare=False)
 
     @property
@@ -124,15 +126,7 @@ class TableContext:
     def _refuse_dropped(self, session: CoordinationStore, *, closed: bool) -> None:
         """Raise TableDropped if the table was dropped or forgotten."""
         if closed or session.read(self.tree.tombstone) is not None:
-            raise self.dropped()
-
-    def dropped(self) -> TableDropped:
-        """The error for a table that was dropped or forgotten."""
-        return TableDropped(
-            f"the table at {self.tree.location} was dropped, or forgotten because its folder was gone (sluice drop, sluice forget); "
-            "what is not committed is lost. Open or create another one, or bring back one dropped by its name (sluice tables dropped)",
-            location=self.tree.location,
-        )
+            raise table_dropped(self.tree.location)
 
     def forget_tree(self) -> None:
         """Forget the known tree and accept the one that exists from now on; for a client that has filed nothing in another tree."""
@@ -153,7 +147,7 @@ class TableContext:
         """A new id under which the files staged for this transaction can be filed again."""
         return another_id(transaction_id) if self.presence is None else self.presence.again(transaction_id)
 
-    def standing(self, transaction_id: str | None = None) -> list[Op]:
+    def liveness_checks(self, transaction_id: str | None = None) -> list[Op]:
         """The checks that make a multi count: the tree this client knows, and the owner of the transaction it files."""
         ops: list[Op] = []
         if self._known.incarnation:
@@ -182,9 +176,9 @@ class TableContext:
                 transaction_id=transaction_id,
                 owner=owner.path,
             )
-        return self.recognise_again(path)
+        return self.was_restored(path)
 
-    def recognise_again(self, path: str) -> bool:
+    def was_restored(self, path: str) -> bool:
         """Whether a check of this node failed although the tree is the same: the table was dropped and brought back meanwhile.
 
         Raises TreeReplaced, TableDropped or ProtocolMismatch if the tree or its node protocol is another one.
@@ -205,10 +199,10 @@ class TableContext:
         node = self._read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
 
-    def vanished(self) -> SluiceError:
+    def missing_error(self) -> SluiceError:
         """The error for a table whose nodes existed before and do not any more."""
         if self.in_connection(lambda session: session.read(self.tree.tombstone)) is not None:
-            return self.dropped()
+            return table_dropped(self.tree.location)
         return CoordinatorUnavailable(
             f"the coordinator has no nodes of {self.tree.location} any more: if its data were lost, rebuild them with sluice recover, and "
             "open the table again",
@@ -216,7 +210,7 @@ class TableContext:
         )
 
     def read_root_and_head(self, *, ahead: bool = False, published: bool = True) -> tuple[Node | None, Node | None]:
-        """The table's own node and its head, in one round trip; with `ahead` the look also serves the next commit (see `looked`).
+        """The table's own node and its head, in one round trip; with `ahead` the look also serves the next commit (see `cached_state`).
 
         With `published` it also refreshes `published_then`.
         """
@@ -240,7 +234,7 @@ class TableContext:
         """The table's present state, in one round trip; None if it has no tree."""
         return self._look(())[1]
 
-    def looked(self) -> TableState | None:
+    def cached_state(self) -> TableState | None:
         """The state that was read ahead, once and while it is young; otherwise a new look.
 
         A commit based on an old state loses to later ones.

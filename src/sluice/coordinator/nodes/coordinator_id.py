@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ...storage.actions import Metadata
+from ...storage.actions.features import is_managed
 from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
+from ...storage.errors import InvalidRequest
+from ...storage.log.snapshot import Snapshot
 from ..errors import WrongCoordinator
 from ..service.address import Address
 from ..service.embedded.lifecycle import default_directory
 from ..service.store import CoordinationStore, NodeExists, NoNode, ReplyLost
+from .context import TableContext
 from .layout import IDENTITY, TABLES
 
 _ID_DIGITS: Final = 16
@@ -62,27 +68,60 @@ def reachable_from(text: str) -> Address | None:
     return Address.parse(place)
 
 
-def stamp(session: CoordinationStore, coordinator: str | None, configuration: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a table that this coordinator takes on, naming it. Unchanged if they name it already."""
-    identity = _make_identity(session)
-    if configuration.get(COORDINATOR_KEY) == identity:
-        return dict(configuration)
-    return {**configuration, COORDINATOR_KEY: identity, ADDRESS_KEY: address_text(coordinator)}
+def named_after_coordinator(context: TableContext, metadata: Metadata) -> Metadata:
+    """The metadata of a table that its coordinator takes on, with the properties that name it. Unchanged if they name it already."""
+    identity = context.in_session(_make_identity)
+    if metadata.configuration.get(COORDINATOR_KEY) == identity:
+        return metadata
+    named = {COORDINATOR_KEY: identity, ADDRESS_KEY: address_text(context.coordinator)}
+    return replace(metadata, configuration={**metadata.configuration, **named})
 
 
-def require_own(session: CoordinationStore, coordinator: str | None, configuration: Mapping[str, str], location: str) -> None:
+def require_one_coordinator(tables: Sequence[TableContext]) -> None:
+    """Raise InvalidRequest unless the tables are kept by one coordinator, below one chroot."""
+    places = {each.tree.location: _place(each.coordinator) for each in tables}
+    if len(set(places.values())) > 1:
+        listed = ", ".join(f"{location} by {scheme}://{place}{chroot}" for location, (scheme, place, chroot) in sorted(places.items()))
+        raise InvalidRequest(
+            f"these tables are kept by different coordinators ({listed}): one commit needs one order, so put them under one coordinator "
+            "and chroot, or commit to them one after the other",
+            places=sorted(set(places.values())),
+        )
+
+
+def require_coordinator(table: TableContext, coordinator: str) -> None:
+    """Raise InvalidRequest unless the table is kept by this coordinator, below this chroot."""
+    if _place(table.coordinator) != _place(coordinator):
+        location = table.tree.location
+        raise InvalidRequest(
+            f"{location} is kept by {Address.parse(table.coordinator)}, and the transaction was given "
+            f"coordinator={coordinator!r}: leave it out, or give tables of that coordinator",
+            location=location,
+            coordinator=coordinator,
+        )
+
+
+def _place(coordinator: str | None) -> tuple[str, str, str]:
+    """Identifies a tree of tables, ignoring options of the session."""
+    address = Address.parse(coordinator)
+    chroot = address.chroot if address.scheme == "zk" else ""
+    return address.scheme, ",".join(sorted(address.place.split(","))), chroot
+
+
+def require_own_coordinator(context: TableContext, snapshot: Snapshot) -> None:
     """Raise WrongCoordinator if the table's properties name another coordinator; they may name none."""
-    owner = configuration.get(COORDINATOR_KEY)
+    configuration = snapshot.configuration if is_managed(snapshot.protocol) else {}
+    owner, location = configuration.get(COORDINATOR_KEY), context.tree.location
     if owner is None:
         return
-    found = identity_of(session)
+    found = context.in_session(identity_of)
     # check: a-table-has-one-coordinator (always)
     if found == owner:
         return
     here = "which has coordinated no table yet" if found is None else f"which is {found}"
     raise WrongCoordinator(
         f"{location} belongs to the coordinator {owner} (its address was {configuration.get(ADDRESS_KEY, 'not noted')}), and this client "
-        f"uses {address_text(coordinator)}, {here}. Use the coordinator of the table's other writers. Only if its data were lost, "
+        f"uses {address_text(context.coordinator)}, {here}. Use the coordinator of the table's other writers. Only if its data were lost, "
         f"rebuild the table's nodes here: sluice.recover(..., former={owner!r}), or in a shell sluice recover --former {owner}",
         location=location,
         owner=owner,

@@ -5,16 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import unquote
 
 import orjson
 
 from ...storage.errors import InvalidRequest, NotATable, Unavailable
+from ...storage.log.paths import commit_path
+from ...storage.log.segment import list_versions
+from ..errors import table_dropped
 from ..formats import NODE_PROTOCOL
+from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
 from .context import TableContext
 from .layout import CLIENTS, GRAVES, OPEN, TABLES, TableTree
 from .lease_records import Place
 from .records import Head, Published, incarnation_of, is_closed, require_protocol
+from .removal import Tombstone, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
 _REMOVALS_MAX = 20
 
@@ -63,6 +69,11 @@ def tree_ops(context: TableContext, head: Head) -> list[Op]:
         Create(Place.of_table(tree).leases),
         Create(tree.published, published.encode()),
     ]
+
+
+def known_locations(session: CoordinationStore) -> list[str]:
+    """The locations of the tables that a coordinator knows, in order; may include a name that is not a table's."""
+    return sorted(unquote(name) for name in session.children(TABLES) or ())
 
 
 def check_tree(context: TableContext) -> bool:
@@ -155,7 +166,7 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     if root is None or head is None:  # or the server of a new session lags
         root, head = context.up_to_date(context.read_root_and_head)
     if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
-        raise context.dropped()
+        raise table_dropped(context.tree.location)
     if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
@@ -165,7 +176,7 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     require_protocol(root, context.tree.location)
     # check: closed-tables-are-not-read
     if is_closed(root):
-        raise context.dropped()
+        raise table_dropped(context.tree.location)
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)
@@ -186,3 +197,70 @@ def require_history(context: TableContext) -> Head:
             location=context.tree.location,
         )
     return head
+
+
+# -- where a log is, or a former table was -----------------------------------------------------------------------------------
+
+
+def register_beside_log(context: TableContext, start: Head) -> None:
+    """Make the nodes of a table that has a log, or continue those of a detached one from `start`.
+
+    First removes the nodes of a client that saw no log and began to create a table here.
+    """
+    remove_new_tree(context)
+    make_tree(context, start)
+    reopen_tree(context, start)
+
+
+def require_settled(context: TableContext) -> None:
+    """Finish the removal of a former table at this location; raise if a new one has to wait.
+
+    That is the case while data of the former table are being deleted, or one of its clients may still interfere with the new
+    one.
+
+    A paused client of the former table may still put a version that was published long ago. With a store's conditional put
+    this harms no existing version. If it puts one into the empty folder, the version is removed here, by one client at a
+    time: a new table may have a version of that name before a paused client removes it.
+    """
+    location = context.tree.location
+    remove_closed_tree(context)
+    tombstone = read_tombstone(context)
+    if tombstone is None:
+        return
+    if tombstone.deleting:
+        raise InvalidRequest(
+            f"the table at {location} is being dropped, and not all its data are deleted yet: wait, or finish it with sluice drop",
+            location=location,
+        )
+    # check: the-place-rests-after-a-deleter-that-vanished
+    require_no_deleter(context)
+    store = context.objects
+    left_ms = tombstone.at_ms + round((LONGEST_SESSION_S + LONGEST_PUT_S) * 1000) - context.clock.now_ms()
+    if not store.atomic_put_if_absent and left_ms > 0:
+        raise Unavailable(
+            f"the table at {location} was dropped a moment ago, and its store has no conditional put: a client of it may overwrite "
+            f"files of a new one. Try again in {left_ms / 1000:.0f} s, or use another location",
+            location=location,
+            wait_s=left_ms / 1000,
+        )
+    if _stray(context, tombstone) is None:
+        return
+    # check: a-stray-version-is-removed-under-a-claim
+    with deletion(context, tombstone) as held:
+        stray = _stray(context, tombstone)
+        if stray is not None:
+            with store.prepared_deletion(stray) as delete:
+                # check: a-stray-version-is-removed-under-a-claim
+                held.require()
+                delete()
+
+
+def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
+    """A single version of a former table where no table is: nothing can be read from it.
+
+    More files than that are another table, made or moved there since, or the rest of one; so are all files while the
+    coordinator knows a table there.
+    """
+    known, listing = check_tree(context), list_versions(context.objects)
+    alone = not known and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
+    return commit_path(max(listing.commits)) if alone and max(listing.commits) <= tombstone.last else None

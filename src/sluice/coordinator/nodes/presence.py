@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import orjson
@@ -27,6 +29,7 @@ from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...version import __version__
 from ..errors import SessionLost
+from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
@@ -257,6 +260,12 @@ def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
 def oldest_term(node: Node) -> int:
     """The oldest term of which a client may still file a transaction, according to its node."""
     return int(orjson.loads(node.data)["oldest_term"])
+
+
+def this_client(application: str | None = None) -> ClientName:
+    """This process's name in the history; `application` defaults to the program's name."""
+    name = application or os.environ.get("SLUICE_APPLICATION") or Path(sys.argv[0] or "python").name
+    return ClientName(socket.gethostname(), os.getpid(), name)
 
 
 _presences: dict[Address, Presence] = {}

@@ -25,7 +25,7 @@ import orjson
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
-from ..errors import CoordinatorUnavailable, SessionLost
+from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
 from ..limits import LONGEST_PUT_S
 from ..service.store import (
     ANY_VERSION,
@@ -167,7 +167,7 @@ class Deletion:
 
         grave, deleter = self.context.in_connection(look)
         if grave is None or grave.version != self.grave.version:
-            raise self.context.dropped()
+            raise table_dropped(self.context.tree.location)
         if deleter is None or _content(deleter)["id"] != self.identity:
             raise Unavailable(f"the claim to delete the data of {tree.location} is gone: repeat the drop", location=tree.location)
 
@@ -230,7 +230,7 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         grave, deleter, left = session.read_many([tree.tombstone, tree.deleter, tree.deleter_left])
         # check: a-drop-deletes-its-own-table (without or Tombstone(**orjson.loads(grave.data)) != tombstone)
         if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:
-            raise context.dropped()
+            raise table_dropped(context.tree.location)
         if deleter is not None and left is not None and _content(deleter)["id"] == identity:  # our claim, whose reply was lost
             return Deletion(context, tombstone, identity, grave, left.version, first=left.version == 0)
         if deleter is not None:

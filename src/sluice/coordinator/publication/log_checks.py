@@ -21,6 +21,7 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.timetravel import leading_commit_info
 from ...storage.stores.objects import ObjectStore
+from ..errors import table_dropped
 from ..nodes.context import TableContext
 from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, VersionPlan, is_closed
@@ -73,7 +74,7 @@ class LogPresence:
         tree = context.tree
         root, tombstone = context.in_connection(lambda session: session.read_many([tree.root, tree.tombstone]))
         if tombstone is not None and (root is None or is_closed(root)):
-            return context.dropped()
+            return table_dropped(context.tree.location)
         return LogGap(
             f"the log of {context.tree.location} is gone, which had version {version}: its folder was moved or deleted. Nothing is "
             f"written there any more; restore it, or let go of the table: sluice forget {context.tree.location}",

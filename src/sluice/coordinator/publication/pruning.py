@@ -72,7 +72,7 @@ def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
     ]
     *whole, last = _pieces(ops)
     for some in whole:
-        context.coordination.apply([*some, *context.standing()])
+        context.coordination.apply([*some, *context.liveness_checks()])
     return list(last)
 
 
@@ -113,7 +113,7 @@ def _forget(context: TableContext, day: str, most: int) -> int:
     """Remove up to `most` refusals of a day, and with the last of them the day; returns their number."""
     names = context.coordination.children(day) or ()
     for some in _pieces([Delete(f"{day}/{name}") for name in names[:most]]):
-        context.coordination.apply([*some, *context.standing()])
+        context.coordination.apply([*some, *context.liveness_checks()])
     if len(names) <= most:
         context.coordination.delete(day)
     return len(names)

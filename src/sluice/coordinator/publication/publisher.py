@@ -90,7 +90,7 @@ class Publisher:
         context = self._context
         published = context.read_published()
         if published is None:
-            raise context.vanished()
+            raise context.missing_error()
         return *published, context.coordination.children(context.tree.verdicts) or ()
 
     def publish(self, name: VerdictName, record: BatchRecord, published: Published, node: Node, records: Sequence[str] = ()) -> bool:
@@ -201,12 +201,12 @@ class Publisher:
             kept = put_away(context, record)
             with_it, later = fitting([raised, *kept], rest)
             # check: refusals-are-kept (without *kept,)
-            # check: refusals-of-this-tree (without , *context.standing())
-            context.coordination.apply([raised, *kept, *with_it, *context.standing()])
+            # check: refusals-of-this-tree (without , *context.liveness_checks())
+            context.coordination.apply([raised, *kept, *with_it, *context.liveness_checks()])
         except ReplyLost:
             return False  # the next look at `published` finds out
         except ApplyRefused as refused:
-            context.recognise_again(getattr(refused.cause, "path", ""))
+            context.was_restored(getattr(refused.cause, "path", ""))
             if kept is None or (refused.index == 0 and isinstance(refused.cause, BadVersion)):
                 return False  # another client does it
             # check: published-though-a-slot-is-gone (always)
@@ -224,7 +224,7 @@ class Publisher:
     def _clean_up(self, ops: Sequence[Op]) -> None:
         """Remove the nodes that could only go after the raise."""
         try:
-            self._context.coordination.apply([*ops, *self._context.standing()])
+            self._context.coordination.apply([*ops, *self._context.liveness_checks()])
         except (ApplyRefused, ReplyLost):
             self._one_by_one((), ops)
 
@@ -235,7 +235,7 @@ class Publisher:
         """
         for op in (*first, *rest):
             try:
-                self._context.coordination.apply([op, *self._context.standing()])
+                self._context.coordination.apply([op, *self._context.liveness_checks()])
             except ApplyRefused as refused:
                 if not isinstance(refused.cause, (NoNode, NodeExists, BadVersion)):
                     raise

@@ -136,7 +136,7 @@ class VersionWatch:
         with bounding(timeout_s, context.clock):
             published, head = context.read_published(self._ring), context.read_head(self._ring)
         if published is None or head is None:
-            raise context.vanished()
+            raise context.missing_error()
         return published[0], head[0]
 
     def _help(self) -> int:

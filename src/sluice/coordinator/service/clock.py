@@ -114,7 +114,7 @@ class Deadline:
         return Deadline(clock, clock.monotonic_s() + seconds)
 
     @staticmethod
-    def of(limit: Timeout, clock: Clock, *, name: str = "timeout_s") -> Deadline:
+    def of(limit: Timeout, clock: Clock | None = None, *, name: str = "timeout_s") -> Deadline:
         """The given deadline, or one so many seconds from now. Raises InvalidRequest for an invalid time, which it calls `name`."""
         return limit if isinstance(limit, Deadline) else Deadline.after(limit, clock, name=name)
 
@@ -136,7 +136,7 @@ _present: ContextVar[Deadline | None] = ContextVar("sluice_deadline", default=No
 
 
 @contextmanager
-def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
+def bounding(limit: Timeout, clock: Clock | None = None) -> Iterator[Deadline]:
     """Limit how long this thread's requests in the block wait for a connection; yields the deadline."""
     deadline, outer = Deadline.of(limit, clock), _present.get()
     token = _present.set(deadline if outer is None or deadline.left_s < outer.left_s else outer)

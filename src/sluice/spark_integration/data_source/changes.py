@@ -15,8 +15,8 @@ from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, to_arrow
-from ...tables.client.access import Access
 from ...tables.client.address import TableAddress
+from ...tables.client.open_table import open_table
 from ...tables.read.changes import CHANGE_COLUMNS, ChangesPart, changes_schema, split_changes
 from ..options import ReadOptions
 from ..schemas import requested
@@ -29,8 +29,8 @@ def changes_for(options: ReadOptions) -> list[ChangesPart]:
     asked = options.changes
     if asked is None:
         raise InvalidRequest("changes are read with readChangeFeed=true", option="readChangeFeed")
-    access = Access.opened(options.address, consistency=options.consistency)
-    return split_changes(access, asked.after, asked.up_to, by=asked.by, parts=os.cpu_count() or 1)
+    table = open_table(options.address, consistency=options.consistency)
+    return split_changes(table, asked.after, asked.up_to, by=asked.by, parts=os.cpu_count() or 1)
 
 
 def with_changes(struct: StructType) -> StructType:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ...coordinator.facade.values import SystemClock
+from ...coordinator.api import SystemClock
 from ...coordinator.limits import DEFAULT_TIMEOUT_S
 from ...storage.actions import Metadata
 from ...storage.errors import VersionNotFound
 from ...storage.log.timetravel import version_at
 from ...storage.schema.schema import StructType, parse_schema
-from ...tables.client.access import Access
+from ...tables.client.open_table import ReadTable, open_table
 from ...tables.read.streams.offsets import another_table
 from ...tables.read.streams.schema_tracking import SchemaTracking
 from ...tables.read.table_snapshot import TableSnapshot
@@ -18,16 +18,16 @@ from ..options import ReadOptions
 from ..stream_options import StreamReadOptions
 
 
-def access_for(options: ReadOptions | StreamReadOptions) -> Access:
+def access_for(options: ReadOptions | StreamReadOptions) -> ReadTable:
     """The table in the options, for reading only. Raises TableNotFound and the like."""
-    return Access.opened(options.address, consistency=options.consistency)
+    return open_table(options.address, consistency=options.consistency)
 
 
 def snapshot_for(options: ReadOptions) -> TableSnapshot:
     """The version in the options, the latest by default. Raises TableNotFound, VersionNotFound and the like."""
-    access = access_for(options)
-    version = options.version if options.timestamp_ms is None else version_at(access.store, options.timestamp_ms)
-    return TableSnapshot(access.store, access.read(version, timeout_s=DEFAULT_TIMEOUT_S))
+    table = access_for(options)
+    version = options.version if options.timestamp_ms is None else version_at(table.store, options.timestamp_ms)
+    return TableSnapshot(table.store, table.read(version, timeout_s=DEFAULT_TIMEOUT_S))
 
 
 def shown_for(options: StreamReadOptions) -> tuple[int, Metadata]:
@@ -36,8 +36,8 @@ def shown_for(options: StreamReadOptions) -> tuple[int, Metadata]:
     Raises TableNotFound and the like; VersionNotFound for a beginning that the table does not have yet, before a sink is created;
     InvalidRequest for a stream that tracks the schemas of another table.
     """
-    access = access_for(options)
-    latest = access.read(timeout_s=DEFAULT_TIMEOUT_S)
+    table = access_for(options)
+    latest = table.read(timeout_s=DEFAULT_TIMEOUT_S)
     shown, begins = latest.version, options.start.version
     options.start.require_begun(options.address.location, shown, SystemClock().now_ms())
     tracking = tracking_of(options)
@@ -49,7 +49,7 @@ def shown_for(options: StreamReadOptions) -> tuple[int, Metadata]:
             return known
         if begins is not None and begins < shown:
             with suppress(VersionNotFound):  # where failOnDataLoss=false, the stream begins later
-                return begins, access.at(begins).metadata
+                return begins, table.at(begins).metadata
     return shown, latest.metadata
 
 

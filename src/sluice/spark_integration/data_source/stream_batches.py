@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions import Metadata
 from ...storage.errors import SchemaMismatch
-from ...tables.client.access import Access
+from ...tables.client.open_table import open_table
 from ...tables.read.published_versions import published_versions
 from ...tables.read.streams.offsets import Limits, StreamOffset
 from ...tables.read.streams.table_stream import StreamRead, TableStream
@@ -36,8 +36,8 @@ class StreamPlan:
             base = base or shown_for(options)
             if self._tracking.shown() is None:
                 self._tracking.show(*base)
-        self._access = access = Access.opened(options.address, consistency=options.consistency)
-        self._stream = TableStream(access, published_versions(access, options.poll_s), options.rules, base, options.where)
+        self._table = table = open_table(options.address, consistency=options.consistency)
+        self._stream = TableStream(table, published_versions(table, options.poll_s), options.rules, base, options.where)
         requested(schema, columns_of(options, self._stream.shown.metadata))
         self._initial: dict[str, Any] | None = None
         self._place: StreamOffset | None = None
@@ -55,7 +55,7 @@ class StreamPlan:
         except SchemaMismatch as changed:  # everything before that version is read, and written by the sink
             if self._tracking is not None:
                 version = int(changed.details["version"])
-                self._tracking.show(version, self._access.at(version).metadata)
+                self._tracking.show(version, self._table.at(version).metadata)
             raise
         return self._place.to_json()
 

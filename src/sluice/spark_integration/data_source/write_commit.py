@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ...coordinator.facade.values import Commit
+from ...coordinator.api import Commit
 from ...storage.actions import AddFile
 from ...storage.errors import TableNotFound
 from ...tables.client.address import TableAddress
@@ -105,7 +105,7 @@ def is_written(tables: Sequence[Table], batch: tuple[str, int]) -> bool:
     for table in tables:
         require_same_rows(table.snapshot().raw.app_transactions, batch, table.location)
     since = {table.location: table.version for table in tables}
-    return bool(done_in_all({table.location: table.access for table in tables}, batch, "published", since))
+    return bool(done_in_all({table.location: table.coordinated for table in tables}, batch, "published", since))
 
 
 def commit_batch(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], batch: tuple[str, int], checkpoint: str | None) -> None:

@@ -62,7 +62,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
         )
         plan.require_fit(to_arrow(data))
     except BaseException as refused:
-        release_turns(table.access, waiting.turns)
+        release_turns(table.coordinated, waiting.turns)
         if isinstance(refused, InvalidRequest):
             raise in_options(refused) from refused
         raise
@@ -80,7 +80,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
     try:
         table.check_write(plan)
     except ConcurrentModification as lost:
-        note_loss(table.access, plan, lost)
+        note_loss(table.coordinated, plan, lost)
         raise
     return plan, is_repeated(table, options)
 

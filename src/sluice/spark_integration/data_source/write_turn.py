@@ -18,13 +18,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
+from ...coordinator.api import Deadline, PartitionScope, lasting_s, named_after, reserve, take_ticket, turns_stand
 from ...coordinator.errors import SessionLost
-from ...coordinator.facade.plans import keep_turn, lasting_s, named_after, ticket_for, turns_stand
-from ...coordinator.facade.values import Deadline
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError, Unavailable
-from ...tables.client.access import Access
 from ...tables.client.address import TableAddress
+from ...tables.client.open_table import open_coordinated
 from ...tables.table import Table
 from ...tables.write.data_writing import work_of
 from ..options import WriteOptions
@@ -68,7 +67,7 @@ def turn_after_loss(table: Table, options: WriteOptions, until_gone: int) -> Wai
     """Wait for the turn of a write that lost before; no turn if it did not lose, or does not get one in time."""
     if options.mode == "append" and options.read_version is None:
         return Waited()
-    ticket = ticket_for(table.access.ours, work_of(options.mode, options.where, options.read_where))
+    ticket = take_ticket(table.coordinated.context, table.coordinated.application, work_of(options.mode, options.where, options.read_where))
     if ticket is None:
         return Waited()
     name = named_after(ticket.losses)
@@ -98,8 +97,9 @@ _LOOK_S: Final = 1.0
 
 
 def _keep(asked: Asked) -> None:
-    access = Access.coordinated(asked.address)
-    turn = keep_turn(access.ours, asked.where, access.current(), asked.name, asked.leases, asked.lasts_s, asked.wait_s)
+    table = open_coordinated(asked.address)
+    parts = [(table.leases, PartitionScope.of(table.current(), asked.where))]
+    turn = reserve(parts, asked.name, asked.leases, lasts_s=asked.lasts_s, wait=Deadline.after(asked.wait_s))
     if turn is None:
         return
     print(json.dumps(turn.paths), flush=True)  # noqa: T201 - the answer
@@ -108,7 +108,7 @@ def _keep(asked: Asked) -> None:
         while not ends.over and _is_there(asked.until_gone):
             time.sleep(_LOOK_S)
             try:
-                if not turns_stand(access.ours, turn.paths):
+                if not turns_stand(table.context, turn.paths):
                     return  # released or broken
             except SessionLost:
                 return  # and so does the turn

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 
-from ...coordinator.facade.values import Reads
+from ...coordinator.api import Reads
 from ...storage.actions.filetable import picked
 from ...storage.dataclass import dataclass
 from ...storage.pruning.predicate import Predicate

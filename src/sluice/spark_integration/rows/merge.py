@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from ...coordinator.facade.values import Reads
+from ...coordinator.api import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.filetable import add_rows
 from ...storage.data.vectors import Rows

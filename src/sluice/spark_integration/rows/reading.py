@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...coordinator.facade.values import Reads
+from ...coordinator.api import Reads
 from ...tables.transaction import Transaction
 from ..scan.native import Layout
 from ..scan.python_scan import rows_of

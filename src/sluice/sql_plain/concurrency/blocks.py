@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ...coordinator.api import DEFAULT_TIMEOUT_S
 from ...coordinator.rules.isolation import IsolationLevel
 from ...statements.compound import Atomic, Part
 from ...statements.cursor import Span
@@ -116,7 +116,7 @@ def run_block(
         return [_placed(asked, joint, step, number, carry_out) for number, step in enumerate(steps)]
 
     attempts = ATTEMPTS if block.attempts is None else _whole(block.attempts)
-    application = taking_part[0].access.ours.application
+    application = taking_part[0].coordinated.application
     done = repeated(begin, work, JointTransaction.leases_on_reads, attempts, DEFAULT_TIMEOUT_S, application)
     versions = {location: commit.version for location, commit in ended[0].commit_info.items()}
     return Answer(

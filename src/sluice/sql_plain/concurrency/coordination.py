@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ...coordinator.facade.administration import (
-    Place,
-    Queued,
-    RefusedTransaction,
-    TableTree,
-    connect,
-    list_leases,
-    list_queue,
-    list_refused,
-)
+from ...coordinator.api import Place, Queued, RefusedTransaction, TableTree, connect, list_leases, list_queue, list_refused
 from ...statements.cursor import Name
 from ...statements.locks import ShowState
 from ...tables.read.history import HistoryEntry
@@ -93,16 +84,16 @@ def _queue(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:
             moment(each.claimed_ms),
             list(each.tables) or [table.location],
         )
-        for number, each in enumerate(list_queue(table.access.ours)[:limit], 1)
+        for number, each in enumerate(list_queue(table.coordinated.context)[:limit], 1)
     ]
 
 
 def _transactions(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:
     """The waiting ones, then those that were decided, the newest first."""
     limit = _LATEST if limit is None else limit
-    ours = table.access.ours
-    waiting = [_waiting(name, each) for each in list_queue(ours)]
-    decided = [(each.decided_ms, _refused(name, each)) for each in list_refused(ours)]
+    context = table.coordinated.context
+    waiting = [_waiting(name, each) for each in list_queue(context)]
+    decided = [(each.decided_ms, _refused(name, each)) for each in list_refused(context)]
     decided += [(each.timestamp, _committed(name, each)) for each in table.history(limit)]
     decided.sort(key=lambda each: each[0], reverse=True)
     return [*waiting, *(row for _, row in decided)][:limit]

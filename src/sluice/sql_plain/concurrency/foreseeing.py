@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from ...coordinator.facade.conflict_prediction import Explanation, Foreseen, ForeseenTable, advice_of
+from ...coordinator.api import Explanation, Foreseen, ForeseenTable, advice_of
 from ...coordinator.rules.isolation import IsolationLevel
 from ...statements.compound import ExplainConflict, Part
 from ...statements.cursor import Name, Span

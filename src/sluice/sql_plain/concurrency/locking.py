@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, TypeAlias
 
-from ...coordinator.facade.leasing import EXCLUSIVE, SHARED, Lease, LeaseOn, leases
+from ...coordinator.api import EXCLUSIVE, SHARED, Lease, LeaseOn, leases
 from ...statements.cursor import Name, Span
 from ...statements.locks import Lock, Locked, Unlock
 from ...storage.caches import ForkSafeLock

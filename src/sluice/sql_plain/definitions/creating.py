@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
+from ...coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ...statements.columns import Column
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
@@ -52,7 +52,7 @@ def made(place: Place, wanted: Definition) -> Table:
         if wanted.how == "replace":
             raise _lacking(place.location)
         address = TableAddress.of(place.location, place.coordinator, place.storage_options)
-        with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
+        with bounding(DEFAULT_TIMEOUT_S) as limit:
             access, _ = create(
                 address,
                 wanted.schema,

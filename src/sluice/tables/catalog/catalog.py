@@ -13,16 +13,43 @@ from typing import Final
 
 import pyarrow as pa
 
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    CatalogClient,
+    Deadline,
+    DroppedRecord,
+    Found,
+    NameRecord,
+    NamespaceRecord,
+    SystemClock,
+    TableName,
+    Timeout,
+    alter_namespace,
+    bounding,
+    create_namespace,
+    drop_namespace,
+    dropped_as,
+    dropped_tables,
+    find_name,
+    forget_dropped,
+    list_names,
+    list_namespaces,
+    read_namespace,
+    register_name,
+    remove_name,
+    rename_table,
+    reopen_dropped,
+    root_of,
+    schedule_removal,
+    set_root,
+)
 from ...coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
-from ...coordinator.facade import names
-from ...coordinator.facade.names import TableName
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
 from ...storage.arguments import checked
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...storage.schema.schema import StructType
 from ...storage.stores.location import normalise
-from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable, open_coordinated
 from ..manage import creation
 from ..manage.dropping import DropReport, drop
 from ..table import Table
@@ -59,29 +86,29 @@ class Catalog:
         self._coordinator = coordinator
         self._storage_options = dict(storage_options or {})
         self._application = application
-        self._home = names.home_of(coordinator)
+        self._names = CatalogClient.at(coordinator)
         if root is not None:
-            names.set_root(self._home, _root(root), replacing=False)
+            set_root(self._names, _root(root), replacing=False)
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
     @property
     def root(self) -> str | None:
         """The location below which managed tables are made; None if none is set."""
-        return names.root_of(self._home) or None
+        return root_of(self._names) or None
 
     def set_root(self, root: str | os.PathLike[str]) -> None:
         """Let managed tables be made below another location, for all clients; tables that exist stay where they are."""
-        names.set_root(self._home, _root(root), replacing=True)
+        set_root(self._names, _root(root), replacing=True)
 
     def namespaces(self) -> list[Namespace]:
         """All namespaces, by name."""
-        root = names.root_of(self._home)
-        return [_namespace(each, root) for each in names.namespaces(self._home)]
+        root = root_of(self._names)
+        return [_namespace(each, root) for each in list_namespaces(self._names)]
 
     def namespace(self, name: str) -> Namespace:
         """One namespace. Raises NamespaceNotFound, InvalidName."""
-        return _namespace(names.namespace(self._home, name), names.root_of(self._home))
+        return _namespace(read_namespace(self._names, name), root_of(self._names))
 
     def create_namespace(
         self,
@@ -96,17 +123,17 @@ class Catalog:
 
         Its managed tables are made below `location`, by default in a folder of its name below the root.
         """
-        record = names.NamespaceRecord(
+        record = NamespaceRecord(
             name,
             "" if location is None else normalise(location),
             comment,
             dict(properties or {}),
             SystemClock().now_ms(),
         )
-        if if_not_exists and any(each.name.lower() == name.lower() for each in names.namespaces(self._home)):
+        if if_not_exists and any(each.name.lower() == name.lower() for each in list_namespaces(self._names)):
             return False
         try:
-            names.create_namespace(self._home, record)
+            create_namespace(self._names, record)
         except NamespaceExists:  # another client was faster
             if not if_not_exists:
                 raise
@@ -119,11 +146,11 @@ class Catalog:
         """Change a namespace's comment, set some of its properties, remove others; returns it as it is then."""
         changed, removed = dict(properties or {}), frozenset(unset)
 
-        def change(known: names.NamespaceRecord) -> names.NamespaceRecord:
+        def change(known: NamespaceRecord) -> NamespaceRecord:
             kept = {key: value for key, value in {**known.properties, **changed}.items() if key not in removed}
             return replace(known, comment=known.comment if comment is None else comment, properties=kept)
 
-        return _namespace(names.alter_namespace(self._home, name, change), names.root_of(self._home))
+        return _namespace(alter_namespace(self._names, name, change), root_of(self._names))
 
     def drop_namespace(self, name: str, *, cascade: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Remove a namespace. Raises NamespaceNotFound; NamespaceNotEmpty if it has tables, without `cascade`.
@@ -131,10 +158,10 @@ class Catalog:
         With `cascade` it first drops the tables one by one, as `drop` does. If one of them cannot be dropped, those before it stay dropped;
         `undrop` brings them back, with `new_name` into another namespace.
         """
-        with bounding(timeout_s, SystemClock()) as limit:
+        with bounding(timeout_s) as limit:
             for last in (not cascade, False, True):  # others may make a table meanwhile
                 try:
-                    names.drop_namespace(self._home, name)
+                    drop_namespace(self._names, name)
                     return
                 except NamespaceNotEmpty:
                     if last:
@@ -147,11 +174,11 @@ class Catalog:
 
     def tables(self, namespace: str = "default") -> list[NamedTable]:
         """The tables of a namespace, by name. Raises NamespaceNotFound."""
-        return [_table(each) for each in names.names_in(self._home, namespace)]
+        return [_table(each) for each in list_names(self._names, namespace)]
 
     def describe(self, name: str) -> NamedTable:
         """The table of a name. Raises TableNotFound, NamespaceNotFound; TableDropped for one that can be brought back."""
-        return _table(names.find(self._home, TableName.parse(name)))
+        return _table(find_name(self._names, TableName.parse(name)))
 
     def locate(self, name: str) -> str:
         """The location of the table of a name, normalised. Raises what `describe` does."""
@@ -205,8 +232,8 @@ class Catalog:
         place = self.new_location(name) if location is None else location
         address = self._address(place)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-        with bounding(timeout_s, SystemClock()) as limit:
-            access, _ = creation.create(
+        with bounding(timeout_s) as limit:
+            table, _ = creation.create(
                 address,
                 schema,
                 columns,
@@ -218,7 +245,7 @@ class Catalog:
                 comment=comment,
                 timeout_s=limit,
             )
-        return Table(access, ack=ack, timeout_s=timeout_s)
+        return Table(table, ack=ack, timeout_s=timeout_s)
 
     def new_location(self, name: str) -> str:
         """A location for a new managed table of this name: no other table, past or present, has it.
@@ -242,9 +269,9 @@ class Catalog:
         Raises TableExists if the name is taken; InvalidRequest if the table has another name; what `Table.attach` raises.
         """
         wanted, address = TableName.parse(name), self._address(location)
-        with bounding(timeout_s, SystemClock()) as limit:
+        with bounding(timeout_s) as limit:
             creation.attach(address, timeout_s=limit)
-            return self._noted(names.register(self._home, wanted, address.location), limit)
+            return self._noted(register_name(self._names, wanted, address.location), limit)
 
     def comment(self, name: str) -> str | None:
         """A table's comment, which is its description in the Delta log; None without one. Raises what `describe` and `Table.open` do."""
@@ -252,11 +279,11 @@ class Catalog:
 
     def set_comment(self, name: str, comment: str | None, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Set or remove a table's comment, by a commit. Raises MetadataChangedException if another client changed the metadata first."""
-        with bounding(timeout_s, SystemClock()) as limit:
+        with bounding(timeout_s) as limit:
             describe_in_log(self._access(name), comment, limit)
 
-    def _access(self, name: str) -> Access:
-        return Access.coordinated(self._address(self.locate(name)))
+    def _access(self, name: str) -> OpenTable:
+        return open_coordinated(self._address(self.locate(name)))
 
     # -- names change, tables go -------------------------------------------------------------------------------------
 
@@ -267,9 +294,9 @@ class Catalog:
         the table first; TableExists if the new name is taken; NamespaceNotFound.
         """
         old, new = TableName.parse(name), TableName.parse(new_name)
-        names.find(self._home, old)  # says more of a table that was dropped
-        with bounding(timeout_s, SystemClock()) as limit:
-            return self._noted(names.rename(self._home, old, new), limit)
+        find_name(self._names, old)  # says more of a table that was dropped
+        with bounding(timeout_s) as limit:
+            return self._noted(rename_table(self._names, old, new), limit)
 
     def drop(self, name: str, *, keep_data: bool | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> DroppedTable | None:
         """Drop a table; `undrop` brings it back until `vacuum` deletes its data. Everything filed before is decided first.
@@ -281,19 +308,19 @@ class Catalog:
         if keep_data is not None and type(keep_data) is not bool:
             raise InvalidRequest(f"keep_data is {keep_data!r}; give True, False, or None for the default", keep_data=keep_data)
         wanted = TableName.parse(name)
-        record = names.find(self._home, wanted).record
+        record = find_name(self._names, wanted).record
         assert record is not None
-        with bounding(timeout_s, SystemClock()) as limit:
+        with bounding(timeout_s) as limit:
             if keep_data or (keep_data is None and not record.managed):
-                gone = names.unname(self._home, wanted)
+                gone = remove_name(self._names, wanted)
                 note_name(self._address(gone.location), "", max(gone.named_ms + 1, SystemClock().now_ms()), managed=False, limit=limit)
                 return None
-            identity, dropped = close_by_name(Access.coordinated(self._address(record.location)), wanted, limit)
+            identity, dropped = close_by_name(open_coordinated(self._address(record.location)), wanted, limit)
         return _dropped(identity, dropped)
 
     def dropped(self) -> list[DroppedTable]:
         """The dropped tables whose data are still there, latest first."""
-        return [_dropped(identity, record) for identity, record in names.dropped_tables(self._home)]
+        return [_dropped(identity, record) for identity, record in dropped_tables(self._names)]
 
     def undrop(
         self, name: str, *, new_name: str | None = None, drop_id: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
@@ -304,14 +331,14 @@ class Catalog:
         the name is taken, NamespaceNotFound.
         """
         old, new = TableName.parse(name), TableName.parse(new_name or name)
-        found = [(each, record) for each, record in names.dropped_as(self._home, old) if drop_id in (None, each)]
+        found = [(each, record) for each, record in dropped_as(self._names, old) if drop_id in (None, each)]
         if not found:
             raise TableNotFound(f"no table dropped as {old} can be brought back: its data were deleted, or it was never dropped", name=name)
         identity, dropped = found[0]
         if new_name is None:
             new = TableName(dropped.namespace, dropped.name)
-        with bounding(timeout_s, SystemClock()) as limit:
-            return self._noted(names.reopen(self._home, identity, new), limit)
+        with bounding(timeout_s) as limit:
+            return self._noted(reopen_dropped(self._names, identity, new), limit)
 
     def vacuum(
         self, retain_hours: float = _KEPT_HOURS, *, name: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
@@ -323,22 +350,22 @@ class Catalog:
         before_ms = SystemClock().now_ms() - int(retain_hours * _HOUR_MS)
         key = None if name is None else TableName.parse(name).key
         reports = []
-        for identity, record in names.dropped_tables(self._home):
+        for identity, record in dropped_tables(self._names):
             ours = key is None or TableName(record.namespace, record.name).key == key
             if ours and (record.purging or record.dropped_ms <= before_ms):
                 reports.append(self._delete(identity, timeout_s))
         return reports
 
     def _delete(self, identity: str, timeout_s: Timeout) -> DropReport:
-        gone = names.hand_to_removal(self._home, identity)
+        gone = schedule_removal(self._names, identity)
         report = drop(self._address(gone.location), timeout_s=timeout_s)
-        names.strike_out(self._home, identity)
+        forget_dropped(self._names, identity)
         return report
 
     def _address(self, location: str | os.PathLike[str]) -> TableAddress:
         return TableAddress.of(location, self._coordinator, self._storage_options, self._application)
 
-    def _noted(self, named: tuple[TableName, names.NameRecord], limit: Deadline) -> NamedTable:
+    def _noted(self, named: tuple[TableName, NameRecord], limit: Deadline) -> NamedTable:
         """A name that was given, after the table's log repeats it."""
         name, record = named
         note_name(self._address(record.location), str(name), record.named_ms, managed=record.managed, limit=limit)
@@ -348,18 +375,18 @@ class Catalog:
         return f"Catalog({self._coordinator!r})"
 
 
-def _namespace(record: names.NamespaceRecord, root: str) -> Namespace:
+def _namespace(record: NamespaceRecord, root: str) -> Namespace:
     location = record.location or (f"{root}/{_folder(record.name)}" if root else None)
     return Namespace(record.name, location, record.comment, dict(record.properties), record.created_ms)
 
 
-def _table(found: names.Found) -> NamedTable:
+def _table(found: Found) -> NamedTable:
     assert found.record is not None
     spelled = found.spelled
     return NamedTable(spelled.namespace, spelled.name, found.record.location, found.record.managed, found.record.named_ms)
 
 
-def _dropped(identity: str, record: names.DroppedRecord) -> DroppedTable:
+def _dropped(identity: str, record: DroppedRecord) -> DroppedTable:
     return DroppedTable(
         identity, record.namespace, record.name, record.location, record.managed, record.dropped_ms, record.by, record.purging
     )

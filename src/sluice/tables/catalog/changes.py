@@ -12,14 +12,12 @@ import logging
 from dataclasses import replace
 from typing import Final
 
+from ...coordinator.api import Change, Deadline, DroppedRecord, Reads, TableName, close_named, lease_on_table, leases, settle_queue, submit
 from ...coordinator.errors import ConcurrentModification
-from ...coordinator.facade import names
-from ...coordinator.facade.leasing import lease_on_table, leases
-from ...coordinator.facade.values import Change, Deadline, Reads
 from ...storage.constants import NAMED_MS_KEY
 from ...storage.errors import SluiceError, Unavailable
-from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable, open_coordinated
 from ..manage.creation import properties_of_name
 
 _log = logging.getLogger(__name__)
@@ -29,22 +27,22 @@ _ATTEMPTS: Final = 20
 def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool, limit: Deadline, operation: str = "RENAME TABLE") -> bool:
     """Repeat a name in the table's log; "" for one taken away. Returns whether it was; a failure is logged, for the name holds."""
     try:
-        access = Access.coordinated(address)
+        table = open_coordinated(address)
         for _ in range(_ATTEMPTS):
-            snapshot = access.latest()
+            snapshot = table.latest()
             named = {**snapshot.configuration, **properties_of_name(name, named_ms, managed=managed)}
             newer = snapshot.configuration.get(NAMED_MS_KEY, "0")
             if named == dict(snapshot.configuration) or (newer.isdecimal() and int(newer) > named_ms):
                 return True
             change = Change(
-                access.new_transaction_id(),
+                table.new_transaction_id(),
                 operation,
                 snapshot,
                 (replace(snapshot.metadata, configuration=named),),
                 parameters={"name": name},
             )
             try:
-                access.ours.commit(change, timeout_s=limit)
+                submit(table, change, timeout_s=limit)
             except ConcurrentModification:
                 continue
             return True
@@ -53,39 +51,38 @@ def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool,
     return False
 
 
-def describe_in_log(access: Access, comment: str | None, limit: Deadline) -> None:
+def describe_in_log(table: OpenTable, comment: str | None, limit: Deadline) -> None:
     """Make a comment the description of a table; nothing happens if it is. Raises what a commit does."""
-    snapshot = access.latest()
+    snapshot = table.latest()
     if snapshot.metadata.description == comment:
         return
     change = Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "COMMENT ON TABLE",
         snapshot,
         (replace(snapshot.metadata, description=comment),),
         reads=Reads(),
         parameters={"comment": comment or ""},
     )
-    access.ours.commit(change, timeout_s=limit)
+    submit(table, change, timeout_s=limit)
 
 
-def close_by_name(access: Access, name: names.TableName, limit: Deadline) -> tuple[str, names.DroppedRecord]:
+def close_by_name(table: OpenTable, name: TableName, limit: Deadline) -> tuple[str, DroppedRecord]:
     """Drop the table by its name, so that it can be brought back, after everything that was filed before.
 
     Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. That
     commit takes the name out of the log: if the coordinator's data are lost, the table is recovered without its name. A client
     that dies on the way has changed nothing but that. Raises LeaseHeld, TableNotFound, Unavailable.
     """
-    table = access.ours
-    lease = leases([lease_on_table(table.leases, access.current(), "exclusive", None, "drop")], wait_s=limit)
+    lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "drop")], wait_s=limit)
     try:
-        note_name(access.address, "", table.now_ms(), managed=False, limit=limit, operation="DROP TABLE")
+        note_name(table.address, "", table.clock.now_ms(), managed=False, limit=limit, operation="DROP TABLE")
         for _ in range(_ATTEMPTS):
-            table.settle(limit)
+            settle_queue(table, limit)
             table.publish(up_to_date=True)
-            closed = names.close_named(table, name)
+            closed = close_named(table.context, name)
             if closed is not None:
                 return closed
     finally:  # not by `with`: a lease that was lost is no harm, since the head is compared
         lease.release()
-    raise Unavailable(f"other clients keep committing to {access.address.location}: repeat the drop", location=access.address.location)
+    raise Unavailable(f"other clients keep committing to {table.location}: repeat the drop", location=table.location)

@@ -13,7 +13,7 @@ from ...storage.stores.location import normalise, open_store
 from ...storage.stores.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from ...coordinator.facade.table import CoordinatedTable
+    from ...coordinator.api import TableContext
     from ...coordinator.limits import Limits
 
 
@@ -36,15 +36,26 @@ class TableAddress:
         """The address, with the location in its normal form. Raises UnknownScheme."""
         return TableAddress(normalise(location), coordinator, dict(storage_options or {}), application)
 
+    @staticmethod
+    def named(
+        name: str, coordinator: str | None, storage_options: Mapping[str, str] | None = None, application: str | None = None
+    ) -> TableAddress:
+        """The address of the table of a name. Raises TableNotFound, NamespaceNotFound, InvalidName, TableDropped."""
+        from ...coordinator.api import CatalogClient, TableName, find_name
+
+        record = find_name(CatalogClient.at(coordinator), TableName.parse(name)).record
+        assert record is not None
+        return TableAddress.of(record.location, coordinator, storage_options, application)
+
     def store(self) -> ObjectStore:
         """The object store below the location."""
         return open_store(self.location, self.storage_options)
 
-    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+    def context(self, limits: Limits | None = None) -> TableContext:
         """The table at its coordinator; connects and announces this client, without asking whether the table exists."""
-        from ...coordinator.facade.table import CoordinatedTable
+        from ...coordinator.api import open_context
 
-        return CoordinatedTable.open(
+        return open_context(
             self.location,
             self.store(),
             self.coordinator,

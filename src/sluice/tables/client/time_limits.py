@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from ...coordinator.facade.leasing import lent_to_threads
-from ...coordinator.facade.values import Deadline, bounding
+from ...coordinator.api import Deadline, bounding, lent_to_threads
 
 _T = TypeVar("_T")
 _GRACE_S: Final = 0.35

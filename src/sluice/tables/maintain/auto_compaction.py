@@ -15,15 +15,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Deadline, lease
 from ...coordinator.errors import LeaseHeld
-from ...coordinator.facade.leasing import lease
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline
 from ...storage.actions.clustering import clustering_columns
 from ...storage.data.partition_split import PartitionKey
 from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot
-from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.open_table import open_coordinated
 from ..client.property_rules import AUTO_COMPACT, file_size_of, is_on
 from .bins import plan_bins
 from .compaction import Asked, compact
@@ -67,8 +66,8 @@ class AutoCompaction:
     def _work(self) -> None:
         location = self._address.location
         try:
-            access = Access.coordinated(self._address)
-            snapshot = access.latest()
+            table = open_coordinated(self._address)
+            snapshot = table.latest()
             self._is_on = is_on(dict(snapshot.configuration), AUTO_COMPACT)
             if not self._is_on or not is_due(snapshot):
                 return
@@ -78,7 +77,7 @@ class AutoCompaction:
                 coordinator=self._address.coordinator,
                 application=self._address.application,
             ):
-                done = compact(access, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
+                done = compact(table, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
                 _log.info("small files of %s were merged: %s", location, done)
         except LeaseHeld:
             _log.debug("another client compacts %s", location)

@@ -13,13 +13,14 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from ...coordinator.facade.maintenance import claim_checkpoint
+from ...coordinator.api import claim_checkpoint
 from ...storage.caches import ForkSafeLock
 from ...storage.errors import SluiceError
 from ...storage.log.checkpoint_writer import write_checkpoint
 from ...storage.log.segment import last_checkpoint_version
-from ..client.access import Access
+from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import CHECKPOINT_INTERVAL
+from ..client.published_table import PublishedTable
 
 _log = logging.getLogger(__name__)
 _INTERVAL_DEFAULT: Final = 100
@@ -36,8 +37,8 @@ class Checkpointer:
 
     _all: ClassVar[weakref.WeakSet[Checkpointer]] = weakref.WeakSet()
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, table: ReadTable) -> None:
+        self._table = table
         self._busy = ForkSafeLock()
         self._thread: threading.Thread | None = None
         self._last = 0
@@ -64,10 +65,10 @@ class Checkpointer:
         """Write a checkpoint of the latest published version; returns that version."""
         with self._busy:
             # others go on: versions ratified meanwhile may be ahead of the log again
-            published = None if self._access.reads_only else self._access.ours.publish()
-            snapshot = self._access.at(published)
+            published = None if isinstance(self._table, PublishedTable) else self._table.publish()
+            snapshot = self._table.at(published)
             snapshot.require_order()
-            write_checkpoint(self._access.store, snapshot)
+            write_checkpoint(self._table.store, snapshot)
             return snapshot.version
 
     @classmethod
@@ -78,7 +79,7 @@ class Checkpointer:
             each.wait(max(0.0, end - time.monotonic()))
 
     def _interval(self) -> int:
-        configured = self._access.current().configuration.get(CHECKPOINT_INTERVAL, "")
+        configured = self._table.current().configuration.get(CHECKPOINT_INTERVAL, "")
         return int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
 
     def _work(self, version: int, interval: int) -> None:
@@ -86,26 +87,23 @@ class Checkpointer:
             self._write_if_due(version, interval)
         except (SluiceError, pa.ArrowException, OSError) as error:
             self._look_from = version + interval  # this client's next try; another may try earlier
-            _log.warning("no checkpoint of version %d of %s was written: %s", version, self._access.address.location, error)
+            _log.warning("no checkpoint of version %d of %s was written: %s", version, self._table.location, error)
         finally:
             self._busy.release()
 
     def _write_if_due(self, version: int, interval: int) -> None:
-        access = self._access
-        self._last = last_checkpoint_version(access.store) or 0
+        table = self._table
+        assert isinstance(table, OpenTable)  # others commit nothing
+        self._last = last_checkpoint_version(table.store) or 0
         if version - self._last < interval:
             return
-        if claim_checkpoint(access.ours, version, last=self._last, interval=interval, now_ms=access.ours.now_ms()):
-            snapshot = access.at(self._published(version))
-            write_checkpoint(access.store, snapshot)
+        if claim_checkpoint(table.context, version, last=self._last, interval=interval, now_ms=table.clock.now_ms()):
+            published = table.published_version()  # one that was acknowledged as ratified may be ahead of the log
+            snapshot = table.at(table.publish() if published < version else published)
+            write_checkpoint(table.store, snapshot)
             self._last = snapshot.version
         else:  # another client is writing: look a few times until the next one is due, however many commits come
             self._look_from = version + max(1, interval // 8)
-
-    def _published(self, version: int) -> int:
-        """The newest published version, at least `version`: one acknowledged as ratified may be ahead of the log."""
-        published = self._access.ours.published_version()
-        return self._access.ours.publish() if published < version else published
 
 
 @cache

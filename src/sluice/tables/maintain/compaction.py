@@ -20,9 +20,20 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    Change,
+    Commit,
+    CoordinatedTable,
+    Deadline,
+    Reads,
+    Timeout,
+    require_room,
+    submit,
+    validate,
+    within_this_call,
+)
 from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
-from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Reads, Timeout, within_this_call
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile
 from ...storage.actions.clustering import Path, clustering_columns, dotted
@@ -39,7 +50,7 @@ from ...storage.errors import InvalidRequest, SluiceError, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
-from ..client.access import Access
+from ..client.open_table import OpenTable
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
 from ..write.requirements import snapshot_for_change
@@ -104,7 +115,7 @@ class _Plan:
 class StagedCompaction:
     """A compaction whose new files are written, but invisible before `commit`."""
 
-    access: Access
+    table: OpenTable
     change: Change
     rewriter: Rewriter
 
@@ -116,22 +127,22 @@ class StagedCompaction:
         If the commit is filed under another transaction id, `filing` is called with that id first.
         """
         try:
-            return self.access.ours.commit(self.change, ack=ack, timeout_s=timeout_s, filing=filing)
+            return submit(self.table, self.change, ack=ack, timeout_s=timeout_s, filing=filing)
         except (NotCommitted, OutcomeUnknown, CoordinatorUnavailable) as ended:
             if isinstance(ended, NotCommitted) or ended.details.get("stage") == "staged":
                 self.rewriter.discard()
             raise
 
 
-def compact(access: Access, asked: Asked, *, ack: str, timeout_s: Timeout | None, commit_timeout_s: Timeout) -> Commit | None:
+def compact(table: OpenTable, asked: Asked, *, ack: str, timeout_s: Timeout | None, commit_timeout_s: Timeout) -> Commit | None:
     """Compact the latest version (see `Table.compact`); None if there is nothing to do.
 
     `timeout_s` limits the whole call (None: no limit), `commit_timeout_s` each commit. Raises the errors of staging and
     committing.
     """
 
-    clock = access.ours.clock  # raises for a table that was opened to read
-    run = _Run(access, asked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
+    clock = table.clock  # raises for a table that was opened to read
+    run = _Run(table, asked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
     if run.limit is None:
         return run.work(commit_timeout_s)
     return in_time(run.limit, partial(run.work, run.limit), run.give_up)
@@ -140,9 +151,9 @@ def compact(access: Access, asked: Asked, *, ack: str, timeout_s: Timeout | None
 class _Run:
     """A compaction in progress: several commits, each complete in itself, so that none has more than `_FILES_PER_COMMIT` files."""
 
-    def __init__(self, access: Access, asked: Asked, ack: str, limit: Deadline | None) -> None:
+    def __init__(self, table: OpenTable, asked: Asked, ack: str, limit: Deadline | None) -> None:
         self.limit = limit
-        self._access, self._asked, self._ack = access, asked, ack
+        self._table, self._asked, self._ack = table, asked, ack
         self._lock = threading.Lock()
         self._last: Commit | None = None
         self._commits = 0
@@ -153,17 +164,17 @@ class _Run:
     def work(self, commit_timeout_s: Timeout) -> Commit | None:
         """Do all of it; returns the last commit."""
         try:
-            plan = _with_bins(_checked(snapshot_for_change(self._access, self._asked.if_version), self._asked), None)
+            plan = _with_bins(_checked(snapshot_for_change(self._table, self._asked.if_version), self._asked), None)
             paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
             if not shares:
-                _log.info("%s has nothing to compact (%s): no version was made", self._access.address.location, plan.asked.mode)
+                _log.info("%s has nothing to compact (%s): no version was made", self._table.location, plan.asked.mode)
             for bins in shares:
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
                     plan = _checked(self._snapshot_for_next(), self._asked)
                     bins = _still_there(bins, paths, plan)
                 if bins:
-                    self._commit(_staged(self._access, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
+                    self._commit(_staged(self._table, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
         except SluiceError as trouble:
             if self._commits:
                 trouble.tell(self._what_remains(), commits=self._commits)
@@ -173,7 +184,7 @@ class _Run:
     def _snapshot_for_next(self) -> Snapshot:
         """The version for the next commit: the latest one, or the last commit's own if nothing may come in between."""
         last = None if self._asked.if_version is None or self._last is None else self._last.version
-        return self._access.at(last)
+        return self._table.at(last)
 
     def give_up(self) -> SluiceError:
         """Commit nothing more; returns the error that says what is certain."""
@@ -247,7 +258,7 @@ def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> li
 
 
 def stage_compaction(
-    access: Access,
+    table: OpenTable,
     asked: Asked,
     *,
     snapshot: Snapshot | None = None,
@@ -261,12 +272,12 @@ def stage_compaction(
     its files' names. Raises InvalidRequest and its kinds before anything is read, ConcurrentModification once it can no
     longer be committed.
     """
-    snapshot = access.latest() if snapshot is None else snapshot
+    snapshot = table.latest() if snapshot is None else snapshot
     plan = _with_bins(_checked(snapshot, asked), untouched)
     if not plan.bins:
-        _log.info("%s has nothing to compact (%s): no version was made", access.address.location, plan.asked.mode)
+        _log.info("%s has nothing to compact (%s): no version was made", table.location, plan.asked.mode)
         return None
-    return _staged(access, plan, transaction_id=transaction_id, label=label)
+    return _staged(table, plan, transaction_id=transaction_id, label=label)
 
 
 def _checked(snapshot: Snapshot, asked: Asked) -> _Plan:
@@ -296,12 +307,12 @@ def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
 
 
 def _staged(
-    access: Access, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = lambda: None
+    table: OpenTable, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = lambda: None
 ) -> StagedCompaction:
     """Write the new files; `check` is called between any two pieces of work, and stops it by raising."""
     snapshot, asked, bins = plan.snapshot, plan.asked, plan.bins
     sources = _sources(snapshot.files, bins)
-    access.ours.require_room(sum(map(Removals.least_bytes, sources)))
+    require_room(table, sum(map(Removals.least_bytes, sources)))
     layout = FileFormat(
         plan.schema,
         snapshot.partition_columns,
@@ -310,12 +321,12 @@ def _staged(
         asked.target_bytes,
         row_ids=RowIdColumns.of(snapshot.metadata, snapshot.protocol),
     )
-    owner = transaction_id or access.new_transaction_id()
+    owner = transaction_id or table.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner
-    rewriter = Rewriter(access.store, snapshot.version, plan.schema, layout, tag, asked.order, check, is_clustered=asked.is_clustered)
-    change = partial(_change, access.ours, plan, owner, sources)
-    lookout = _Lookout(access, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]), at_once=asked.is_next)
-    return StagedCompaction(access, change(_written(rewriter, bins, sources, lookout)), rewriter)
+    rewriter = Rewriter(table.store, snapshot.version, plan.schema, layout, tag, asked.order, check, is_clustered=asked.is_clustered)
+    change = partial(_change, table, plan, owner, sources)
+    lookout = _Lookout(table, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]), at_once=asked.is_next)
+    return StagedCompaction(table, change(_written(rewriter, bins, sources, lookout)), rewriter)
 
 
 def _sources(files: pa.Table, bins: Sequence[Bin]) -> list[pa.Table]:
@@ -373,10 +384,10 @@ def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched
 class _Lookout:
     """Checks, between two bins, whether a compaction can still be committed: commits of others may be in its way for good."""
 
-    def __init__(self, access: Access, version: int, outline: Callable[[], Change], *, at_once: bool) -> None:
-        self._access = access
+    def __init__(self, table: OpenTable, version: int, outline: Callable[[], Change], *, at_once: bool) -> None:
+        self._table = table
         self._outline = outline
-        self._clock = access.ours.clock
+        self._clock = table.clock
         self._lock = threading.Lock()
         self._next_s = self._clock.monotonic_s() + (0 if at_once else _LOOK_EVERY_S)
         self._through = version
@@ -389,12 +400,12 @@ class _Lookout:
                 return
             self._next_s = float("inf")
         try:
-            version = self._access.ours.head().version
+            version = self._table.head().version
             if version > self._through:
-                self._access.ours.validate(self._outline())
+                validate(self._table, self._outline())
                 self._through = version
         except Unavailable as away:
-            _log.info("cannot check now whether a compaction of %s can still be committed: %s", self._access.address.location, away)
+            _log.info("cannot check now whether a compaction of %s can still be committed: %s", self._table.location, away)
         finally:
             took_s = self._clock.monotonic_s() - began_s
             self._next_s = self._clock.monotonic_s() + max(_LOOK_EVERY_S, _PART_OF_TIME * took_s)
@@ -431,7 +442,7 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table
 def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
     """The commit: removes every source, saying where its rows went, and adds the new files."""
     snapshot, asked = plan.snapshot, plan.asked
-    now_ms, columns = table.now_ms(), list(map(dotted, asked.order))
+    now_ms, columns = table.clock.now_ms(), list(map(dotted, asked.order))
     # With vectors a delete leaves its file in place, so it is distinguished from changes of the file's other rows.
     is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
     actions: list[Collection[Action]] = []

@@ -32,7 +32,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.facade.maintenance import Owner, id_in, owner_of, term_of
+from ...coordinator.api import Owner, id_in, owner_of, term_of
 from ...storage.actions import Action, AddCDCFile, DeletionVector, RemoveFile
 from ...storage.actions.uris import key_inside
 from ...storage.constants import CHANGE_DATA_FOLDER, LOG_FOLDER, PROBE_PREFIX, STAGED_FOLDER

@@ -33,10 +33,21 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    EVERYTHING,
+    Change,
+    Deadline,
+    Timeout,
+    clear_graves,
+    followed_from,
+    gone_and_busy,
+    needed_versions,
+    pinned_versions,
+    raise_horizon,
+    submit,
+)
 from ...coordinator.errors import OutcomeUnknown
-from ...coordinator.facade import maintenance
-from ...coordinator.facade.maintenance import needed_versions
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Deadline, Timeout
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
@@ -46,7 +57,7 @@ from ...storage.log.segment import LogFile, LogListing, list_log, list_versions
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
-from ..client.access import Access
+from ..client.open_table import OpenTable
 from ..client.time_limits import in_time
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
 
@@ -90,7 +101,7 @@ class VacuumReport:
 
 
 def vacuum(
-    access: Access,
+    table: OpenTable,
     *,
     retain_hours: float | None = None,
     dry_run: bool = False,
@@ -102,12 +113,12 @@ def vacuum(
 
     `retain_hours` is how long files of replaced rows are kept for readers of older versions (the table's
     `delta.deletedFileRetentionDuration`, 7 days by default); a shorter time is refused without `force`. A dry run only
-    reports, and needs no write access. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises
+    reports, and needs no write table. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises
     InvalidRequest; Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
-    clock = access.ours.clock  # raises for a table that was opened to read
+    clock = table.clock  # raises for a table that was opened to read
     limit = None if timeout_s is None else Deadline.of(timeout_s, clock)
-    run = _Run(access, retain_hours, dry_run, force, include_foreign, limit)
+    run = _Run(table, retain_hours, dry_run, force, include_foreign, limit)
     if run.limit is None:
         return run.work()
     try:
@@ -120,7 +131,7 @@ def vacuum(
 class _Run:
     """A vacuum in progress."""
 
-    access: Access
+    table: OpenTable
     retain_hours: float | None
     dry_run: bool
     force: bool
@@ -130,28 +141,28 @@ class _Run:
 
     def work(self) -> VacuumReport:
         """Do all of it."""
-        access, dry_run = self.access, self.dry_run
+        table, dry_run = self.table, self.dry_run
         self.check()
-        latest = access.read(consistency="latest")
+        latest = table.read(consistency="latest")
         if not dry_run:
             latest.require_order()
         configuration = latest.configuration
         retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
         try:
-            now_ms, full = _now_of(access.store)
+            now_ms, full = _now_of(table.store)
         except AccessDenied:
             if not dry_run:
                 raise
-            now_ms, full = access.ours.now_ms(), False  # what only looks needs no write access
-        found = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
+            now_ms, full = table.clock.now_ms(), False  # what only looks needs no write table
+        found = _find(table, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
         garbage = [each for each in found if self.include_foreign or each.reason is not Reason.FOREIGN]
         foreign = () if self.include_foreign else tuple(each for each in found if each.reason is Reason.FOREIGN)
         self.check()
-        log_files = expired_log(access, now_ms)
+        log_files = expired_log(table, now_ms)
         if not dry_run:
             self._delete(garbage, retention_ms, own_ms, full=full)
-            remove_log(access.store, log_files, self.check)
-            maintenance.clear_graves(access.ours)
+            remove_log(table.store, log_files, self.check)
+            clear_graves(table.context.coordination, now_ms=table.clock.now_ms())
         return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
 
     def check(self) -> None:
@@ -162,9 +173,9 @@ class _Run:
     def late(self) -> Unavailable:
         """The error when the time is over."""
         return Unavailable(
-            f"the time given was over before the vacuum of {self.access.address.location} was done: it deleted {self.deleted} files, and "
+            f"the time given was over before the vacuum of {self.table.location} was done: it deleted {self.deleted} files, and "
             "the next one finds the rest; give it more time",
-            location=self.access.address.location,
+            location=self.table.location,
             deleted=self.deleted,
         )
 
@@ -175,7 +186,7 @@ class _Run:
         """
         if not garbage:
             return
-        access = self.access
+        table = self.table
         parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
         sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
         if not full:
@@ -183,15 +194,15 @@ class _Run:
         with ThreadPoolExecutor(_OBJECTS_AT_ONCE, thread_name_prefix="sluice-vacuum") as pool:
             for start in range(0, len(garbage), _DELETED_AT_ONCE):
                 some = garbage[start : start + _DELETED_AT_ONCE]
-                for _ in pool.map(partial(_remove, access.store, self.check), some):
+                for _ in pool.map(partial(_remove, table.store, self.check), some):
                     self.deleted += 1
         self._note("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
 
     def _note(self, operation: str, parameters: dict[str, str], metrics: dict[str, str], *, ack: str = "published") -> None:
         self.check()
-        access = self.access
-        change = Change(access.new_transaction_id(), operation, access.current(), (), parameters=parameters, metrics=metrics)
-        access.ours.commit(change, ack=ack, timeout_s=DEFAULT_TIMEOUT_S if self.limit is None else self.limit)
+        table = self.table
+        change = Change(table.new_transaction_id(), operation, table.current(), (), parameters=parameters, metrics=metrics)
+        submit(table, change, ack=ack, timeout_s=DEFAULT_TIMEOUT_S if self.limit is None else self.limit)
 
 
 def _retention(configured: str | None, retain_hours: float | None, *, force: bool) -> tuple[int, int]:
@@ -230,53 +241,53 @@ def _now_of(store: ObjectStore) -> tuple[int, bool]:
     return max((each.modified_ms for each in store.list_from(LOG_FOLDER)), default=0), full
 
 
-def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool, check: Callable[[], None]) -> list[Garbage]:
+def _find(table: OpenTable, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool, check: Callable[[], None]) -> list[Garbage]:
     """The garbage, and the old files that nothing accounts for; `check` raises when the time is over."""
     cutoff_ms = now_ms - retention_ms
     check()
-    begun = _unfinished(access.store)
-    listed = _listed(access.store, check)
+    begun = _unfinished(table.store)
+    listed = _listed(table.store, check)
     check()
-    first = access.read(consistency="latest")
-    shown = Shown(access.address.location)
+    first = table.read(consistency="latest")
+    shown = Shown(table.location)
     shown.add_files(first)
     shown.add_tombstones(first, cutoff_ms)
     found = candidates(listed, shown, first.partition_columns, begun)
     owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
     plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
-    gone, busy = maintenance.finished(access.ours, owners, plans_before_ms, dry_run=dry_run)
+    gone, busy = gone_and_busy(table, owners, plans_before_ms, dry_run=dry_run)
     check()
-    # check: latest-is-read-last (access.read(consistency="latest") -> first)
-    last = access.read(consistency="latest")
+    # check: latest-is-read-last (table.read(consistency="latest") -> first)
+    last = table.read(consistency="latest")
     shown.add_files(last)
     shown.add_tombstones(last, cutoff_ms)
-    _add_named(access, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
+    _add_named(table, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
     check()
-    horizon = _horizon_of(access, cutoff_ms, last)
+    horizon = _horizon_of(table, cutoff_ms, last)
     # check: a-removal-counts-from-its-version
     shown.keep_what_went_after(horizon)
     # check: horizon-before-pins (after the next)
     if not dry_run:
-        maintenance.raise_horizon(access.ours, horizon.version, cutoff_ms)
-    if not _add_pinned(access, shown):
+        raise_horizon(table.context, horizon.version, cutoff_ms)
+    if not _add_pinned(table, shown):
         return []
     # check: what-is-followed-is-kept
-    _add_followed(access, shown, last)
+    _add_followed(table, shown, last)
     # check: restored-files-are-seen
-    shown.add_files(access.read(consistency="latest"))
+    shown.add_files(table.read(consistency="latest"))
     created_ms = last.metadata.created_time or 0
     return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
 
 
-def _horizon_of(access: Access, cutoff_ms: int, latest: Snapshot) -> Snapshot:
+def _horizon_of(table: OpenTable, cutoff_ms: int, latest: Snapshot) -> Snapshot:
     """The version from which on all files are kept: the last one of `cutoff_ms`, or the first that can be read where that is later."""
     if cutoff_ms >= latest.timestamp_ms:
         return latest
     try:
-        version = version_at(access.store, cutoff_ms)
+        version = version_at(table.store, cutoff_ms)
     except VersionNotFound as edge:
         version = int(edge.details.get("version", latest.version))
-    return latest if version >= latest.version else access.at(version)
+    return latest if version >= latest.version else table.at(version)
 
 
 def _listed(store: ObjectStore, check: Callable[[], None]) -> list[ObjectInfo]:
@@ -307,64 +318,64 @@ def _remove(store: ObjectStore, check: Callable[[], None], garbage: Garbage) -> 
         store.abandon(garbage.unfinished)
 
 
-def _add_named(access: Access, shown: Shown, found: Sequence[Candidate], last: Snapshot, cutoff_ms: int, *, whole: bool) -> None:
+def _add_named(table: OpenTable, shown: Shown, found: Sequence[Candidate], last: Snapshot, cutoff_ms: int, *, whole: bool) -> None:
     """Add what commits within retention name and the snapshot lacks: change data, and tombstones that a checkpoint dropped."""
     changes = [each for each in found if each.reason is Reason.CHANGES and each.info.modified_ms >= cutoff_ms]
     if not changes and not whole:
         return
-    listing = list_versions(access.store)
+    listing = list_versions(table.store)
     recent = [version for version, file in listing.commits.items() if file.modified_ms >= cutoff_ms and version <= last.version]
     first = min(recent, default=last.version + 1)
     published = max(listing.commits, default=-1)
     versions = sorted({*range(first, last.version + 1), *range(published + 1, last.version + 1)})
     # check: change-data-is-kept
-    shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))
+    shown.add_names(named_by(actions for _, actions in table.log.commits(versions)))
 
 
-def _add_followed(access: Access, shown: Shown, last: Snapshot) -> None:
+def _add_followed(table: OpenTable, shown: Shown, last: Snapshot) -> None:
     """Add what consumers read from their positions on: what later versions removed, and their change data."""
-    first = maintenance.followed_from(access.ours)
+    first = followed_from(table.context)
     if first is None or first >= last.version:
         return
     try:
-        shown.keep_what_went_after(access.at(max(first, 0)))
+        shown.keep_what_went_after(table.at(max(first, 0)))
         for start in range(first + 1, last.version + 1, _COMMITS_AT_ONCE):
             versions = range(start, min(start + _COMMITS_AT_ONCE, last.version + 1))
-            shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))
+            shown.add_names(named_by(actions for _, actions in table.log.commits(versions)))
     except (VersionNotFound, LogGap) as gone:
-        _log.info("the position of a consumer at version %d of %s keeps nothing: %s", first, access.address.location, gone)
+        _log.info("the position of a consumer at version %d of %s keeps nothing: %s", first, table.location, gone)
 
 
-def _add_pinned(access: Access, shown: Shown) -> bool:
+def _add_pinned(table: OpenTable, shown: Shown) -> bool:
     """Add what pinned versions need; False if nothing may be deleted because a pin cannot be read."""
-    for version in sorted(maintenance.pinned_versions(access.ours)):
-        if version == maintenance.EVERYTHING:
-            _log.warning("nothing of %s is deleted: this sluice cannot read a pin of a version there", access.address.location)
+    for version in sorted(pinned_versions(table.context)):
+        if version == EVERYTHING:
+            _log.warning("nothing of %s is deleted: this sluice cannot read a pin of a version there", table.location)
             return False
         try:
-            # check: pins-are-kept (shown.add_files(access.at(version)) -> access.at(version))
-            shown.add_files(access.at(version))
+            # check: pins-are-kept (shown.add_files(table.at(version)) -> table.at(version))
+            shown.add_files(table.at(version))
         except VersionNotFound as gone:
-            _log.info("a pin on version %d of %s keeps nothing: %s", version, access.address.location, gone)
+            _log.info("a pin on version %d of %s keeps nothing: %s", version, table.location, gone)
     return True
 
 
-def expired_log(access: Access, now_ms: int) -> list[LogFile]:
+def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     """The files of the log that may be deleted, in the order of their versions."""
-    configuration = access.current().configuration
+    configuration = table.current().configuration
     if configuration.get(_ENABLED_KEY, "true").lower() == "false":
         return []
     retention = configuration.get(_RETENTION_KEY)
     kept_ms = _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
     cutoff_ms = (now_ms - kept_ms) // _DAY_MS * _DAY_MS
-    listing = list_versions(access.store)
-    last = _last_expired(access.store, listing, cutoff_ms)
-    # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(access.ours)]) -> last)
-    needed = min([last, *needed_versions(access.ours)])
+    listing = list_versions(table.store)
+    last = _last_expired(table.store, listing, cutoff_ms)
+    # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(table.context)]) -> last)
+    needed = min([last, *needed_versions(table.context)])
     checkpoint = listing.newest_checkpoint(needed)
     if checkpoint is None:
         return []
-    return [file for file in list_log(access.store) if file.path.version < checkpoint.version]
+    return [file for file in list_log(table.store) if file.path.version < checkpoint.version]
 
 
 def _last_expired(store: ObjectStore, listing: LogListing, cutoff_ms: int) -> int:

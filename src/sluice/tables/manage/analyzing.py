@@ -20,8 +20,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...coordinator.api import Change, Commit, Reads, Timeout, bounding, submit, within_this_call
 from ...coordinator.errors import ConcurrentModification
-from ...coordinator.facade.values import Change, Commit, Reads, Timeout, within_this_call
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, adds_of, picked
@@ -35,8 +35,8 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.evolution import field_at
 from ...storage.schema.schema import StructType, parse_schema
-from ..client.access import Access
 from ..client.clustering_rules import path_of
+from ..client.open_table import OpenTable
 from ..client.property_rules import indexed_columns_of
 from ..write.requirements import snapshot_for_change
 from .restoring import alone
@@ -78,7 +78,7 @@ class _Found:
 
 
 def analyze(
-    access: Access,
+    table: OpenTable,
     columns: str | Iterable[str] | None,
     *,
     user_metadata: str = "",
@@ -91,26 +91,26 @@ def analyze(
     With `if_version` nothing may come between that version and its commits. Raises InvalidRequest for unknown columns, MissingObject,
     and what committing raises.
     """
-    snapshot = snapshot_for_change(access, if_version)
+    snapshot = snapshot_for_change(table, if_version)
     schema = parse_schema(snapshot.metadata.schema_string)
     wanted = _wanted(columns, schema, snapshot)
-    work = _Work(access, snapshot, schema, wanted)
+    work = _Work(table, snapshot, schema, wanted)
     lacking = elsewhere = footers = rows = nbytes = 0
     commit: Commit | None = None
     for share in _shares(snapshot, wanted):
-        own = [add for add in share if absolute(access.address.location, add.path) is None]
+        own = [add for add in share if absolute(table.location, add.path) is None]
         elsewhere += len(share) - len(own)
         found = [each for each in work.done(own) if each.stats != each.add.stats]
         lacking += len(own)
         rows += sum(each.read_rows for each in found)
         footers += sum(not each.read_rows for each in found)
         nbytes += sum(each.add.size for each in found if each.read_rows)
-        last = _commit(access, found, user_metadata, if_version, ack, commit_timeout_s) if found else None
+        last = _commit(table, found, user_metadata, if_version, ack, commit_timeout_s) if found else None
         if last is not None:
             if_version = None if if_version is None else last.version
             commit = last if commit is None else replace(last, commits=commit.commits + 1)
     if commit is None:
-        _log.info("the files of %s lack no statistics: no version was made", access.address.location)
+        _log.info("the files of %s lack no statistics: no version was made", table.location)
     return Analysis(commit, snapshot.num_files, lacking, footers, rows, nbytes, elsewhere)
 
 
@@ -173,7 +173,7 @@ def _at(values: Any, path: Sequence[str]) -> Any:
 class _Work:
     """Finds statistics of a version's files; thread-safe."""
 
-    access: Access
+    table: OpenTable
     snapshot: Snapshot
     schema: StructType
     wanted: tuple[Leaf, ...]
@@ -200,7 +200,7 @@ class _Work:
         return StructType(self.schema.named(name) for name in dict.fromkeys(leaf.path[0] for leaf in self.wanted))
 
     def _of_footer(self, add: AddFile) -> str | None:
-        store, key = object_at(self.access.store, add.path)
+        store, key = object_at(self.table.store, add.path)
         try:
             return read_footer(store, key).statistics(self._columns, self.snapshot.partition_columns, -1)
         except SchemaMismatch as strange:
@@ -208,7 +208,7 @@ class _Work:
             return None
 
     def _of_rows(self, add: AddFile) -> str:
-        scan = TableScan(self.access.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
+        scan = TableScan(self.table.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
         collector = StatsCollector(self._columns, self.snapshot.partition_columns, -1)
         for batch in scan.batches(add_rows([replace(add, deletion_vector=None)]), self._columns.names):
             collector.update(pa.Table.from_batches([batch]))
@@ -216,26 +216,26 @@ class _Work:
 
 
 def _commit(
-    access: Access, found: Sequence[_Found], user_metadata: str, if_version: int | None, ack: str, timeout_s: Timeout
+    table: OpenTable, found: Sequence[_Found], user_metadata: str, if_version: int | None, ack: str, timeout_s: Timeout
 ) -> Commit | None:
     """Commit the statistics of those files that are as they were; None if none is."""
     stats = {each.add.key: each for each in found}
     for attempt in range(1, _ATTEMPTS + 1):
-        with access.ours.bounding(timeout_s) as deadline, alone(access, deadline, "ANALYZE"):
-            access.ours.fresh_head()
-            change = _change(access, stats, user_metadata, if_version)
+        with bounding(timeout_s, table.clock) as deadline, alone(table, deadline, "ANALYZE"):
+            table.fresh_head()
+            change = _change(table, stats, user_metadata, if_version)
             if change is None:
                 return None
             try:
-                return access.ours.commit(change, ack=ack, timeout_s=deadline)
+                return submit(table, change, ack=ack, timeout_s=deadline)
             except ConcurrentModification:
                 if attempt == _ATTEMPTS or if_version is not None:
                     raise
     raise AssertionError("the last attempt returns or raises")
 
 
-def _change(access: Access, stats: dict[tuple[str, str], _Found], user_metadata: str, if_version: int | None) -> Change | None:
-    latest = snapshot_for_change(access, if_version)
+def _change(table: OpenTable, stats: dict[tuple[str, str], _Found], user_metadata: str, if_version: int | None) -> Change | None:
+    latest = snapshot_for_change(table, if_version)
     paths = pa.array([path for path, _ in stats], pa.string())
     there = picked(latest.files, pc.is_in(latest.files["path"].combine_chunks().cast(pa.string()), value_set=paths))
     adds = [
@@ -247,7 +247,7 @@ def _change(access: Access, stats: dict[tuple[str, str], _Found], user_metadata:
     if not adds:
         return None
     return Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "COMPUTE STATS",
         latest,
         adds,

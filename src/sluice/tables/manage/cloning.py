@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile, DeletionVector
@@ -27,10 +27,11 @@ from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.partitions import path_to_uri
 from ...storage.schema.schema import parse_schema
-from ..client.access import Access
 from ..client.address import TableAddress
 from ..client.clustering_rules import clustering_names, first_clustering
+from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
+from ..client.published_table import PublishedTable
 from ..write.redefinition import redefined
 from ..write.requirements import require_replaceable
 from .creation import access_for_creation, commit_first, created_or_found, new_table
@@ -48,21 +49,21 @@ class _Original:
 
 
 def clone(
-    source: Access,
+    source: ReadTable,
     version: int,
     target: TableAddress,
     *,
     over: bool = False,
     properties: Mapping[str, str] | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-) -> tuple[Access, Commit]:
+) -> tuple[OpenTable, Commit]:
     """Make a shallow clone of a version at another location; `over` lets it replace the table there, in one commit.
 
     `properties` are set in addition to the original's. Raises TableExists, InvalidRequest for a location in another kind of
     store, UnsupportedFeature.
     """
     then = source.at(version)
-    location = source.address.location
+    location = source.location
     if target.location == location:
         raise InvalidRequest(f"{location} cannot be its own clone; name another location, or use restore()", location=location)
     if target.location.partition(":")[0] != location.partition(":")[0]:
@@ -83,30 +84,30 @@ def clone(
 
     original = _Original(then, adds, asked, parameters, sizes)
 
-    def create() -> tuple[Access, Commit]:
+    def create() -> tuple[OpenTable, Commit]:
         return _created(target, original, timeout_s)
 
-    with nullcontext() if source.reads_only else source.ours.pin(version):
+    with nullcontext() if isinstance(source, PublishedTable) else pin_version(source.context, version):
         if not over:
             return create()
-        return _created_or_replaced(target, create, lambda access: _replaced(access, original, timeout_s))
+        return _created_or_replaced(target, create, lambda table: _replaced(table, original, timeout_s))
 
 
 def _created_or_replaced(
-    target: TableAddress, create: Callable[[], tuple[Access, Commit]], replace_table: Callable[[Access], Commit]
-) -> tuple[Access, Commit]:
+    target: TableAddress, create: Callable[[], tuple[OpenTable, Commit]], replace_table: Callable[[OpenTable], Commit]
+) -> tuple[OpenTable, Commit]:
     made: list[Commit] = []
 
-    def create_noting() -> tuple[Access, Commit]:
-        access, commit = create()
+    def create_noting() -> tuple[OpenTable, Commit]:
+        table, commit = create()
         made.append(commit)
-        return access, commit
+        return table, commit
 
-    access, existed = created_or_found(target, "or_replace", create_noting)
-    return access, replace_table(access) if existed else made[-1]
+    table, existed = created_or_found(target, "or_replace", create_noting)
+    return table, replace_table(table) if existed else made[-1]
 
 
-def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[Access, Commit]:
+def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
     then, adds = original.version, original.adds
     tracked = {ROW_TRACKING_KEY: "true"} if then.configuration.get(ROW_TRACKING_KEY, "false").lower() == "true" else {}
     metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.asked, **tracked})
@@ -115,10 +116,10 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
     metadata = replace(metadata, name=then.metadata.name, description=then.metadata.description)
     mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
-    access = access_for_creation(target, allow_nonempty=False)
+    table = access_for_creation(target, allow_nonempty=False)
     metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
     commit = commit_first(
-        access,
+        table,
         metadata,
         adds if tracked else [_without_row_ids(add) for add in adds],
         operation="CLONE",
@@ -128,14 +129,14 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
         row_ids=mark,
         timeout_s=timeout_s,
     )
-    return access, commit
+    return table, commit
 
 
-def _replaced(access: Access, original: _Original, timeout_s: Timeout) -> Commit:
+def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Commit:
     then, adds, asked = original.version, original.adds, original.asked
-    latest = access.latest()
+    latest = table.latest()
     check_writable(latest.protocol, latest.metadata)
-    require_replaceable(access.address.location, latest)
+    require_replaceable(table.location, latest)
     becomes = redefined(latest, parse_schema(then.metadata.schema_string), then.partition_columns, asked, "CLONE", clustering_names(then))
     metadata = becomes.metadata
     if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
@@ -148,12 +149,12 @@ def _replaced(access: Access, original: _Original, timeout_s: Timeout) -> Commit
     gone = latest.files.filter(pa.array([add.key not in kept for add in adds_of(latest.files)], pa.bool_()))
     there = {add.key for add in adds_of(latest.files)}
     change = Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "CLONE",
         latest,
         Actions(
             [*actions, metadata, *becomes.clustering],
-            Removals(gone, access.ours.now_ms()),
+            Removals(gone, table.clock.now_ms()),
             [_without_row_ids(add) for add in adds if add.key not in there],
         ),
         reads=Reads(predicates=("",), whole_table=True),
@@ -164,7 +165,7 @@ def _replaced(access: Access, original: _Original, timeout_s: Timeout) -> Commit
         scope="",
         isolation=IsolationLevel.SERIALIZABLE,
     )
-    return access.ours.commit(change, timeout_s=timeout_s)
+    return submit(table, change, timeout_s=timeout_s)
 
 
 def _without_row_ids(add: AddFile) -> AddFile:

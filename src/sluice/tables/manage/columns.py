@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.facade.values import Change, Reads
+from ...coordinator.api import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.clustering import clustering_columns
@@ -23,8 +23,8 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.schema.computed import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
 from ...storage.schema.evolution import Place, added, changed, field_at
 from ...storage.schema.schema import StructField, StructType, check_new_schema, parse_schema, schema_to_json
-from ..client.access import Access
 from ..client.clustering_rules import check_clustering
+from ..client.open_table import OpenTable
 from ..write.requirements import snapshot_for_change
 
 _COMMENT: Final = "comment"
@@ -65,9 +65,9 @@ class ColumnChange:
     default: str | None = None
 
 
-def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
+def add_columns(table: OpenTable, columns: Sequence[NewColumn]) -> Change | None:
     """Add columns, which are null in the rows that are there. Raises InvalidRequest for one that may not be null, or is there already."""
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     schema = parse_schema(snapshot.metadata.schema_string)
     for each in columns:
         field = each.stored
@@ -78,12 +78,12 @@ def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
         _refuse_value(field, name)
         schema = added(schema, each.path, field, _place(each))
     parameters = {"columns": dumps([{"column": str(each.stored)} for each in columns]).decode()}
-    return _change(access, snapshot, schema, "ADD COLUMNS", parameters)
+    return _change(table, snapshot, schema, "ADD COLUMNS", parameters)
 
 
-def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | None:
+def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change | None:
     """Change comments, places and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     old = schema = parse_schema(snapshot.metadata.schema_string)
     required: list[str] = []
     for each in changes:
@@ -95,9 +95,9 @@ def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | N
                 raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
             required.append(was.name)
         schema = changed(schema, each.path, lambda field, asked=each: _changed(field, asked), _place(each))  # type: ignore[misc]
-    _check_no_nulls(access, snapshot, old, required)
+    _check_no_nulls(table, snapshot, old, required)
     parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
-    return _change(access, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
+    return _change(table, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
 
 
 def _refuse_value(field: StructField, name: str) -> None:
@@ -133,10 +133,10 @@ def _changed(field: StructField, asked: ColumnChange) -> StructField:
     return replace(field, metadata=metadata, nullable=field.nullable if asked.nullable is None else asked.nullable)
 
 
-def _check_no_nulls(access: Access, snapshot: Snapshot, schema: StructType, names: Sequence[str]) -> None:
+def _check_no_nulls(table: OpenTable, snapshot: Snapshot, schema: StructType, names: Sequence[str]) -> None:
     if not names:
         return
-    for batch in TableScan(access.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, names):
+    for batch in TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, names):
         for name in names:
             count = pa.Table.from_batches([batch]).column(name).null_count
             if count:
@@ -150,7 +150,7 @@ def _check_no_nulls(access: Access, snapshot: Snapshot, schema: StructType, name
 
 
 def _change(
-    access: Access, snapshot: Snapshot, schema: StructType, operation: str, parameters: dict[str, str], *, needs_rows: bool = False
+    table: OpenTable, snapshot: Snapshot, schema: StructType, operation: str, parameters: dict[str, str], *, needs_rows: bool = False
 ) -> Change | None:
     text = schema_to_json(schema)
     if parse_schema(text) == parse_schema(snapshot.metadata.schema_string) and text == snapshot.metadata.schema_string:
@@ -162,7 +162,7 @@ def _change(
     needed = writer_features(new_protocol(schema)) & {"timestampNtz", *features_of_columns(schema)}
     actions = [] if needed <= writer_features(protocol) else [with_features(protocol, needed)]
     return Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         operation,
         snapshot,
         (*actions, replace(snapshot.metadata, schema_string=text)),

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Timeout
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Commit, Timeout
 from ...storage.actions import AddFile
 from ...storage.constants import LOG_FOLDER
 from ...storage.data.footers import Footer, read_footer
@@ -18,8 +18,8 @@ from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotF
 from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, path_to_uri
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow, merge
 from ...storage.stores.objects import ObjectInfo, ObjectStore
-from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable
 from ..client.property_rules import CONSTRAINT_PREFIX, PRIMARY_KEY, indexed_columns_of
 from .creation import access_for_creation, commit_first, new_table, require_no_log
 
@@ -32,7 +32,7 @@ def convert(
     properties: Mapping[str, str],
     *,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-) -> tuple[Access, Commit]:
+) -> tuple[OpenTable, Commit]:
     """Make a table of the Parquet files at a location: its version 0 adds them all, with the statistics of their footers.
 
     Raises TableExists, TableNotFound if there is no file, InvalidRequest and SchemaMismatch, naming a file that does not fit.
@@ -49,7 +49,7 @@ def convert(
         footers = list(pool.map(partial(read_footer, store), [each.key for each in listed]))
     schema = _merged(listed, footers, partitions)
     metadata = new_table(schema, partitions.names, properties)
-    access = access_for_creation(address, allow_nonempty=True)
+    table = access_for_creation(address, allow_nonempty=True)
     indexed = indexed_columns_of(metadata.configuration)
     adds = [
         AddFile(
@@ -69,8 +69,8 @@ def convert(
         "sourceFormat": "parquet",
     }
     metrics = {"numConvertedFiles": str(len(adds))}
-    commit = commit_first(access, metadata, adds, operation="CONVERT", parameters=parameters, metrics=metrics, timeout_s=timeout_s)
-    return access, commit
+    commit = commit_first(table, metadata, adds, operation="CONVERT", parameters=parameters, metrics=metrics, timeout_s=timeout_s)
+    return table, commit
 
 
 def _refuse_what_rows_must_satisfy(properties: Mapping[str, str]) -> None:

@@ -11,12 +11,33 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    Change,
+    Commit,
+    CoordinatedTable,
+    Deadline,
+    Head,
+    NewName,
+    Reads,
+    SystemClock,
+    TableName,
+    Timeout,
+    check_tree,
+    connect,
+    list_clients,
+    make_named,
+    make_tree,
+    named_after_coordinator,
+    register_beside_log,
+    remove_closed_tree,
+    remove_new_tree,
+    require_own_coordinator,
+    require_settled,
+    submit,
+    taken_back_on_failure,
+)
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
-from ...coordinator.facade import registry
-from ...coordinator.facade.administration import list_clients
-from ...coordinator.facade.names import NewName, TableName, make_with_name, taken_back_on_failure
-from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Head, Reads, SystemClock, Timeout
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_FEATURE, clustering_columns, dotted
 from ...storage.actions.features import (
@@ -49,9 +70,9 @@ from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, check_new_schema, parse_schema, schema_to_json
 from ...storage.stores.objects import ObjectStore
-from ..client.access import Access, all_published
 from ..client.address import TableAddress
 from ..client.clustering_rules import first_clustering
+from ..client.open_table import OpenTable, all_published, open_coordinated
 from ..client.property_rules import check_asked, check_settings, is_on, with_defaults
 from ..maintain.garbage import first_stranger
 from ..write.redefinition import struct_of
@@ -114,8 +135,8 @@ def require_empty(store: ObjectStore) -> None:
         )
 
 
-def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> Access:
-    """Access for committing the first version at a location without a table or, unless allowed, other files.
+def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> OpenTable:
+    """The table, for committing the first version at a location without a table or, unless allowed, other files.
 
     The table's nodes are made together with its name, if it gets one. Raises TableExists, also for a taken name;
     InvalidRequest if there are files, or if the coordinator remembers a former table there that may have
@@ -123,28 +144,28 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: Ne
     """
     if type(allow_nonempty) is not bool:
         raise InvalidRequest(f"allow_nonempty is {allow_nonempty!r}; give True or False", allow_nonempty=allow_nonempty)
-    table = address.coordinated()
+    table = OpenTable.of(address)
     store = table.store
-    registry.require_settled(table)
+    require_settled(table.context)
     require_no_log(address, store)
     # check: no-table-among-files
     if not allow_nonempty:
         require_empty(store)
-    known = table.exists()
+    known = check_tree(table.context)
     if known:
         _require_no_former_table(address, table)
     if name is not None:
-        make_with_name(table, name)
-    with taken_back_on_failure(table, name):
+        make_named(table.context, name)
+    with taken_back_on_failure(table.context, name):
         _require_writable(store)  # after the name: a creation that loses it leaves no folder behind
         if name is None and not known:  # nodes that were lost meanwhile must not be replaced
-            registry.make_tree(table, Head())
+            make_tree(table.context, Head())
         try:
             require_no_log(address, store)
         except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
-            registry.remove_new_tree(table)
+            remove_new_tree(table.context)
             raise
-    return Access(address, store, table)
+    return table
 
 
 def require_no_log(address: TableAddress, store: ObjectStore) -> None:
@@ -159,7 +180,7 @@ def _require_no_former_table(address: TableAddress, table: CoordinatedTable) -> 
         return
     if table.published_version() < 0 or latest_version(table.store) is not None:
         raise _created_meanwhile(address)
-    others = len(list_clients(address.coordinator)) - 1
+    others = len(list_clients(connect(address.coordinator))) - 1
     raise InvalidRequest(
         f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone "
         f"({others} other clients are connected). Restore the log; or let go of that table first: sluice forget {address.location}",
@@ -180,7 +201,7 @@ def create(
     managed: bool = False,
     comment: str | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-) -> tuple[Access, Commit]:
+) -> tuple[OpenTable, Commit]:
     """Create a table: version 0 has its protocol and metadata. If two clients create one table, one gets TableExists.
 
     With a `name` the table has it from version 0 on; `managed` says that the catalog chose the location.
@@ -188,10 +209,10 @@ def create(
     metadata = replace(new_table(schema, partition_by, properties), description=comment)
     clustering = first_clustering(cluster_by, metadata)
     new = None if name is None else NewName(name, metadata.id, managed, SystemClock().now_ms())
-    access = access_for_creation(address, allow_nonempty=allow_nonempty, name=new)
-    with taken_back_on_failure(access.ours, new):
+    table = access_for_creation(address, allow_nonempty=allow_nonempty, name=new)
+    with taken_back_on_failure(table.context, new):
         commit = commit_first(
-            access,
+            table,
             metadata,
             (),
             operation="CREATE TABLE",
@@ -200,7 +221,7 @@ def create(
             new=new,
             timeout_s=timeout_s,
         )
-        return access, commit
+        return table, commit
 
 
 def creation_parameters(metadata: Metadata, clustering: Sequence[DomainMetadata]) -> dict[str, str]:
@@ -211,7 +232,7 @@ def creation_parameters(metadata: Metadata, clustering: Sequence[DomainMetadata]
 
 
 def commit_first(
-    access: Access,
+    table: OpenTable,
     metadata: Metadata,
     files: Sequence[AddFile],
     *,
@@ -224,12 +245,12 @@ def commit_first(
     timeout_s: Timeout,
 ) -> Commit:
     """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists for a table that is there."""
-    metadata = named_in_log(access, metadata, new)
-    actions = first_actions(metadata, access.ours.now_ms(), clustering)
+    metadata = named_in_log(table, metadata, new)
+    actions = first_actions(metadata, table.clock.now_ms(), clustering)
     if row_ids is not None:
         actions = (*(each for each in actions if not isinstance(each, DomainMetadata) or each.domain != row_ids.domain), row_ids)
     change = Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         operation,
         None,
         Actions(actions, files),
@@ -240,14 +261,14 @@ def commit_first(
         table_id=metadata.id,
     )
     try:
-        return access.ours.commit(change, timeout_s=timeout_s)
+        return submit(table, change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
-        raise _created_meanwhile(access.address) from lost
+        raise _created_meanwhile(table.address) from lost
 
 
-def named_in_log(access: Access, metadata: Metadata, new: NewName | None) -> Metadata:
+def named_in_log(table: OpenTable, metadata: Metadata, new: NewName | None) -> Metadata:
     """The metadata of a new table, which names its coordinator and repeats the table's name, if it gets one."""
-    metadata = registry.named_after_coordinator(access.ours, metadata)
+    metadata = named_after_coordinator(table.context, metadata)
     if new is None:
         return metadata
     named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
@@ -259,7 +280,7 @@ def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, 
     return {NAME_KEY: name, NAMED_MS_KEY: str(named_ms), MANAGED_KEY: str(managed).lower()}
 
 
-def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[Access, Commit]]) -> tuple[Access, bool]:
+def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, Commit]]) -> tuple[OpenTable, bool]:
     """The table, and whether it was there before: `create` makes it where the mode says so.
 
     Raises InvalidRequest for an unknown mode, TableExists for "create", TableNotFound for "replace", and NotATable for a Delta table
@@ -271,7 +292,7 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
         return create()[0], False
     for may_create in (mode != "replace", False):
         try:
-            return Access.coordinated(address), True
+            return open_coordinated(address), True
         except (TableNotFound, NotATable):
             if not may_create:
                 raise
@@ -297,7 +318,7 @@ def beside_others(
     `exists` says whether the table is there. With `replaces` it replaces the table, whatever that holds by then. Raises TableExists if
     something else is in its place, and if another client does not finish its table in time.
     """
-    ends = Deadline.of(timeout_s, SystemClock())
+    ends = Deadline.of(timeout_s)
     while True:
         try:
             return attempt()
@@ -320,7 +341,7 @@ def _created_meanwhile(address: TableAddress) -> TableExists:
     )
 
 
-def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> tuple[Access, Commit | None]:
+def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> tuple[OpenTable, Commit | None]:
     """Bring in an existing Delta table: from now on only sluice may write it, and every Delta reader reads it as before.
 
     The commit after its latest version adds the writer feature and in-commit timestamps; ratified versions are published
@@ -331,13 +352,13 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     store = address.store()
     snapshot = Snapshot.load(store)
     snapshot.require_order()
-    table = address.coordinated()
-    registry.remove_closed_tree(table)
+    table = OpenTable.of(address)
+    remove_closed_tree(table.context)
     snapshot = all_published(table, snapshot)
     if is_managed(snapshot.protocol):
-        registry.require_own_coordinator(table, snapshot)
-        if table.exists():
-            return _named(Access.coordinated(address), timeout_s=timeout_s)
+        require_own_coordinator(table.context, snapshot)
+        if check_tree(table.context):
+            return _named(open_coordinated(address), timeout_s=timeout_s)
         raise NotATable(
             f"{address.location} is managed by sluice, but not by this coordinator; name the one its writers use, or detach it there first",
             location=address.location,
@@ -346,7 +367,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     check_settings(snapshot.configuration, parse_schema(snapshot.metadata.schema_string))
     _require_writable(store)
     version = snapshot.version + 1
-    claimed_ms = max(table.now_ms(), snapshot.timestamp_ms + 1)
+    claimed_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
     start = Head(
         version=snapshot.version,
         timestamp_ms=claimed_ms - 1,
@@ -354,13 +375,12 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         table_id=snapshot.metadata.id,
         row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
     )
-    registry.register_beside_log(table, start)
-    configuration = dict(registry.named_after_coordinator(table, snapshot.metadata).configuration)
+    register_beside_log(table.context, start)
+    configuration = dict(named_after_coordinator(table.context, snapshot.metadata).configuration)
     if configuration.get(ICT_ENABLED_KEY) != "true":
         configuration |= {ICT_ENABLED_KEY: "true", ICT_ENABLEMENT_VERSION_KEY: str(version), ICT_ENABLEMENT_TIMESTAMP_KEY: str(claimed_ms)}
-    access = Access(address, store, table)
     change = Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "ATTACH",
         snapshot,
         (upgrade_for_attach(snapshot.protocol, configuration), replace(snapshot.metadata, configuration=configuration)),
@@ -369,35 +389,35 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         table_id=snapshot.metadata.id,
         claimed_ms=claimed_ms,
     )
-    return access, access.ours.commit(change, timeout_s=timeout_s)
+    return table, submit(table, change, timeout_s=timeout_s)
 
 
-def _named(access: Access, *, timeout_s: Timeout) -> tuple[Access, Commit | None]:
+def _named(table: OpenTable, *, timeout_s: Timeout) -> tuple[OpenTable, Commit | None]:
     """Make an attached table name its coordinator: one of an earlier release does not."""
-    snapshot = access.latest()
-    metadata = registry.named_after_coordinator(access.ours, snapshot.metadata)
+    snapshot = table.latest()
+    metadata = named_after_coordinator(table.context, snapshot.metadata)
     if metadata == snapshot.metadata:
-        return access, None
-    change = Change(access.new_transaction_id(), "ATTACH", snapshot, (metadata,), reads=Reads())
-    return access, access.ours.commit(change, timeout_s=timeout_s)
+        return table, None
+    change = Change(table.new_transaction_id(), "ATTACH", snapshot, (metadata,), reads=Reads())
+    return table, submit(table, change, timeout_s=timeout_s)
 
 
-def detach(access: Access, *, operation: str = "DETACH", for_good: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
+def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
     """Detach a table: a last commit removes sluice's writer feature (and in-commit timestamps) from the protocol.
 
     Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again. With
     `for_good` the log forgets its name, too.
     """
-    snapshot = access.latest()
+    snapshot = table.latest()
     ours = (ICT_ENABLED_KEY, ICT_ENABLEMENT_VERSION_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)
     gone = (*ours, NAME_KEY, NAMED_MS_KEY, MANAGED_KEY) if for_good else ours
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in gone}
     change = Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         operation,
         snapshot,
         (downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",)), replace(snapshot.metadata, configuration=configuration)),
         reads=Reads(),
         detach=True,
     )
-    return access.ours.commit(change, timeout_s=timeout_s)
+    return submit(table, change, timeout_s=timeout_s)

@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from ...coordinator.facade.examination import examine_nodes
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Timeout, bounding, examine_nodes
 from ...storage.actions.features import is_managed
 from ...storage.actions.records import DeletionVector
 from ...storage.actions.uris import key_inside
@@ -19,6 +18,7 @@ from ...storage.log.examination import ERROR, NOTE, WARNING, Finding, examine_fi
 from ...storage.log.segment import list_segment
 from ...storage.log.snapshot import Snapshot
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def doctor(
         report(Finding(ERROR, address.location, f"the latest version cannot be read: {damage.message}", remedy))
     if coordinator is not None:
         if managed:
-            with bounding(timeout_s, SystemClock()):
-                examine_nodes(address.coordinated(), seals, report)
+            with bounding(timeout_s):
+                examine_nodes(OpenTable.of(address).context, seals, report)
         else:
             report(Finding(NOTE, address.location, "sluice does not manage this table: the coordinator was not asked"))
     order = (ERROR, WARNING, NOTE)

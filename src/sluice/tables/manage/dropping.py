@@ -17,9 +17,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from ...coordinator.facade import registry
-from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Head, SystemClock, Timeout, bounding
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    CoordinatedTable,
+    Deletion,
+    Head,
+    Timeout,
+    bounding,
+    bury_tree,
+    check_tree,
+    deletion,
+    read_tombstone,
+    remove_closed_tree,
+    remove_new_tree,
+)
+from ...coordinator.errors import table_dropped
 from ...storage.actions import CommitInfo, decode_commit
 from ...storage.arguments import checked
 from ...storage.constants import LOG_FOLDER
@@ -29,8 +41,8 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import KeepsFolders, KeepsUnfinished, ObjectInfo, ObjectStore
-from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable, open_coordinated
 from ..maintain.garbage import Shown, belongs_to, inner_tables
 from .creation import detach
 
@@ -61,22 +73,22 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
     """
     if type(keep_data) is not bool:
         raise InvalidRequest(f"keep_data is {keep_data!r}; give True or False", keep_data=keep_data)
-    table = address.coordinated()
-    registry.remove_closed_tree(table)
-    tombstone = registry.read_tombstone(table)
+    table = OpenTable.of(address)
+    remove_closed_tree(table.context)
+    tombstone = read_tombstone(table.context)
     if tombstone is None or not tombstone.deleting:
         if not _closed_for_drop(table):
-            detach(Access.coordinated(address), operation="DETACH" if keep_data else _OPERATION, for_good=True, timeout_s=timeout_s)
+            detach(open_coordinated(address), operation="DETACH" if keep_data else _OPERATION, for_good=True, timeout_s=timeout_s)
         head = table.head()
         if not head.detached:  # another client did the rest meanwhile, and this is a new table
-            raise table.dropped()
-        registry.bury_tree(table, head, deleting=not keep_data, forgotten=not keep_data)
-        tombstone = registry.read_tombstone(table)
+            raise table_dropped(table.location)
+        bury_tree(table.context, head, deleting=not keep_data, forgotten=not keep_data)
+        tombstone = read_tombstone(table.context)
     if keep_data:
         return DropReport(address.location, Snapshot.load(table.store).version)
     if tombstone is None or not tombstone.deleting:
-        raise table.dropped()
-    with registry.deletion(table, tombstone) as held:
+        raise table_dropped(table.location)
+    with deletion(table.context, tombstone) as held:
         deleted, size_bytes, kept = _delete_data(table.store, held)
         held.done()
     return DropReport(address.location, tombstone.last, deleted, size_bytes, kept)
@@ -84,7 +96,7 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
 
 def _closed_for_drop(table: CoordinatedTable) -> bool:
     """Whether a drop's last commit is the log's latest version, and nobody has attached the table since."""
-    if not table.exists():
+    if not check_tree(table.context):
         return False
     head = table.head()
     if not head.detached:
@@ -96,7 +108,7 @@ def _closed_for_drop(table: CoordinatedTable) -> bool:
     return any(isinstance(each, CommitInfo) and each.operation == _OPERATION for each in actions)
 
 
-def _delete_data(store: ObjectStore, held: registry.Deletion) -> tuple[int, int, tuple[str, ...]]:
+def _delete_data(store: ObjectStore, held: Deletion) -> tuple[int, int, tuple[str, ...]]:
     """Delete what is the table's, its log last; returns the number of deleted objects, their bytes, and the rest.
 
     If this client's session expires, another one may finish the drop. A new table at the location has data files of other
@@ -162,13 +174,13 @@ def forget(
     TableDropped. Raises InvalidRequest while the log exists, TableNotFound if the coordinator knows no table.
     """
     address = TableAddress.of(location, coordinator, storage_options, "forget")
-    with bounding(timeout_s, SystemClock()):
-        return _forgotten(address, address.coordinated(), lose_unpublished=lose_unpublished)
+    with bounding(timeout_s):
+        return _forgotten(address, OpenTable.of(address), lose_unpublished=lose_unpublished)
 
 
 def _forgotten(address: TableAddress, table: CoordinatedTable, *, lose_unpublished: bool) -> int:
-    registry.remove_closed_tree(table)
-    if not table.exists():
+    remove_closed_tree(table.context)
+    if not check_tree(table.context):
         raise TableNotFound(f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location)
     head = table.head()
     version = latest_version(table.store)
@@ -181,9 +193,9 @@ def _forgotten(address: TableAddress, table: CoordinatedTable, *, lose_unpublish
     if not lose_unpublished:
         _require_published(address, table, head)
     if head.version < 0:
-        registry.remove_new_tree(table)
+        remove_new_tree(table.context)
     else:
-        registry.bury_tree(table, head, deleting=False, forgotten=version is None)
+        bury_tree(table.context, head, deleting=False, forgotten=version is None)
     return head.version
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.facade.values import Change, Reads
+from ...coordinator.api import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, DomainMetadata, Metadata
@@ -22,8 +22,8 @@ from ...storage.errors import ConstraintViolated, InvalidRequest
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, parse_schema
-from ..client.access import Access
 from ..client.clustering_rules import check_clustering, clustered_by
+from ..client.open_table import OpenTable
 from ..client.property_rules import (
     CONSTRAINT_PREFIX,
     PRIMARY_KEY,
@@ -40,32 +40,32 @@ from .analyzing import lacks
 _RESERVED_DOMAINS: Final = "delta."
 
 
-def set_properties(access: Access, properties: Mapping[str, str]) -> Change | None:
+def set_properties(table: OpenTable, properties: Mapping[str, str]) -> Change | None:
     """Set properties in one version, with the table features they need; None if all have these values already.
 
     Raises InvalidRequest for an unknown or protected property, an invalid value, and incompatible properties;
     UnsupportedFeature; ConstraintViolated, naming a row, if existing rows break a new constraint.
     """
     check_asked(properties, creating=False)
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     _check_row_tracking(properties, snapshot)
     kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
     parameters = {"properties": dumps(dict(properties)).decode()}
     configuration = with_defaults({**snapshot.configuration, **kept})
-    return _change(access, snapshot, configuration, asked_features(properties), "SET TBLPROPERTIES", parameters)
+    return _change(table, snapshot, configuration, asked_features(properties), "SET TBLPROPERTIES", parameters)
 
 
-def unset_properties(access: Access, names: Iterable[str]) -> Change | None:
+def unset_properties(table: OpenTable, names: Iterable[str]) -> Change | None:
     """Remove properties, which restores their defaults; None if none of them is set. Features stay in the protocol.
 
     Raises InvalidRequest for a protected property, and one that others need.
     """
     gone = list(names)
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     check_names_to_unset(gone, snapshot.configuration)
     left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
     parameters = {"properties": dumps(gone).decode(), "ifExists": "true"}
-    return _change(access, snapshot, left, (), "UNSET TBLPROPERTIES", parameters)
+    return _change(table, snapshot, left, (), "UNSET TBLPROPERTIES", parameters)
 
 
 def domains_of(snapshot: Snapshot) -> dict[str, str]:
@@ -73,25 +73,25 @@ def domains_of(snapshot: Snapshot) -> dict[str, str]:
     return {name: each.configuration for name, each in sorted(snapshot.domains.items()) if not name.lower().startswith(_RESERVED_DOMAINS)}
 
 
-def set_domain(access: Access, name: str, configuration: str) -> Change | None:
+def set_domain(table: OpenTable, name: str, configuration: str) -> Change | None:
     """Set the configuration (any text, by custom JSON) of a user's metadata domain; None if it has that one already.
 
     If two clients write one domain at the same time, the later one gets ConcurrentTransactionException; one that adds the
     table feature while another does gets ProtocolChangedException. Raises InvalidRequest for a reserved name.
     """
     _check_domain(name)
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     if domains_of(snapshot).get(name) == configuration:
         return None
-    return _domain_change(access, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN")
+    return _domain_change(table, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN")
 
 
-def remove_domain(access: Access, name: str) -> Change | None:
+def remove_domain(table: OpenTable, name: str) -> Change | None:
     """Remove a user's metadata domain; None if it does not exist. Raises the same as `set_domain`."""
     _check_domain(name)
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     current = snapshot.domains.get(name)
-    return None if current is None else _domain_change(access, snapshot, replace(current, removed=True), "REMOVE DOMAIN")
+    return None if current is None else _domain_change(table, snapshot, replace(current, removed=True), "REMOVE DOMAIN")
 
 
 def _check_row_tracking(properties: Mapping[str, str], snapshot: Snapshot) -> None:
@@ -106,7 +106,7 @@ def _check_row_tracking(properties: Mapping[str, str], snapshot: Snapshot) -> No
 
 
 def _change(
-    access: Access,
+    table: OpenTable,
     snapshot: Snapshot,
     configuration: Mapping[str, str],
     features: Collection[str],
@@ -120,7 +120,7 @@ def _change(
     changed = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
     check_asked_features({**changed, **{FEATURE_PREFIX + name: "supported" for name in features}})
     metadata = replace(snapshot.metadata, configuration=dict(configuration))
-    needs_rows = _check_rows(access, snapshot, metadata, schema)
+    needs_rows = _check_rows(table, snapshot, metadata, schema)
     actions: list[Action] = []
     needed = asked_features(changed) | frozenset(features)
     if not needed <= writer_features(snapshot.protocol):
@@ -130,7 +130,7 @@ def _change(
     if not actions:
         return None
     return Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         operation,
         snapshot,
         actions,
@@ -143,7 +143,7 @@ def _change(
     )
 
 
-def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
+def _check_rows(table: OpenTable, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
     """Whether the change restricts rows; raises if existing rows violate it."""
     old, new = snapshot.configuration, metadata.configuration
     key = primary_key_of(new, schema)
@@ -159,14 +159,14 @@ def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: 
     added = {name[len(CONSTRAINT_PREFIX) :] for name, text in checks.items() if old.get(name) != text}
     if added:
         every = Constraints.of(schema, metadata)
-        _check_constraints(access, snapshot, schema, Constraints(tuple(each for each in every.constraints if each.name in added)))
+        _check_constraints(table, snapshot, schema, Constraints(tuple(each for each in every.constraints if each.name in added)))
     return keyed or bool(added)
 
 
-def _check_constraints(access: Access, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
+def _check_constraints(table: OpenTable, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
     """Check the constraints' columns in all rows. Raises ConstraintViolated with the values of a violating row."""
     columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
-    batches = TableScan(access.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, columns)
+    batches = TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, columns)
     for batch in batches:
         try:
             constraints.check(pa.Table.from_batches([batch]))
@@ -193,19 +193,19 @@ def _check_domain(name: str) -> None:
         raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
 
 
-def _domain_change(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str) -> Change:
+def _domain_change(table: OpenTable, snapshot: Snapshot, domain: DomainMetadata, operation: str) -> Change:
     actions: list[Action] = [domain]
     if "domainMetadata" not in writer_features(snapshot.protocol):
         actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))
-    return Change(access.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
+    return Change(table.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
 
 
-def cluster_by(access: Access, columns: str | Iterable[str]) -> Change | None:
+def cluster_by(table: OpenTable, columns: str | Iterable[str]) -> Change | None:
     """Cluster by these columns from now on, or by none; None if that is so already. No file is written again.
 
     Raises InvalidRequest for columns by which a table cannot be clustered, and for new ones of which files have no statistics.
     """
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     schema = parse_schema(snapshot.metadata.schema_string)
     old = clustering_columns(snapshot.domains)
     new = clustered_by(columns, schema, snapshot.partition_columns, snapshot.configuration)
@@ -221,7 +221,7 @@ def cluster_by(access: Access, columns: str | Iterable[str]) -> Change | None:
         actions.append(snapshot.metadata)
     actions.append(clustering_domain(new))
     parameters = {"oldClusteringColumns": ",".join(map(dotted, old)), "newClusteringColumns": ",".join(map(dotted, new))}
-    return Change(access.new_transaction_id(), "CLUSTER BY", snapshot, actions, parameters=parameters, schema=schema, kind=Kind.OTHER)
+    return Change(table.new_transaction_id(), "CLUSTER BY", snapshot, actions, parameters=parameters, schema=schema, kind=Kind.OTHER)
 
 
 def _require_statistics(snapshot: Snapshot, paths: Sequence[Path]) -> None:

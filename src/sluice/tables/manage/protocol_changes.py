@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ...coordinator.facade.values import Change
+from ...coordinator.api import Change
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Protocol
 from ...storage.actions.clustering import CLUSTERING_FEATURE
@@ -23,7 +23,7 @@ from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.computed import features_of_columns
 from ...storage.schema.schema import parse_schema
-from ..client.access import Access
+from ..client.open_table import OpenTable
 from ..client.property_rules import CHANGE_DATA_FEED, CONSTRAINT_PREFIX, is_on
 from ..write.requirements import snapshot_for_change
 
@@ -68,25 +68,25 @@ The others are sluice's own, or older versions still use them, and readers meet 
 """
 
 
-def add_feature(access: Access, name: str) -> Change | None:
+def add_feature(table: OpenTable, name: str) -> Change | None:
     """Add a feature, and those it needs; None if the protocol has them. Raises UnsupportedFeature for one that sluice lacks."""
     asked = {FEATURE_PREFIX + supported_feature(name): "supported"}
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     needed = asked_features(asked)
     if needed <= writer_features(snapshot.protocol):
         return None
     if "rowTracking" in needed:
         raise InvalidRequest("rowTracking can be added only when a table is created, since the existing rows have no ids", feature=name)
-    return _upgrade(access, snapshot, with_features(snapshot.protocol, needed))
+    return _upgrade(table, snapshot, with_features(snapshot.protocol, needed))
 
 
-def drop_feature(access: Access, name: str) -> Change | None:
+def drop_feature(table: OpenTable, name: str) -> Change | None:
     """Take a feature out of the protocol; None if it has none of that name.
 
     Nothing may be committed in between (ConcurrentModification). Raises UnsupportedFeature for a feature that cannot be dropped, or that
     sluice does not know; InvalidRequest for one in use.
     """
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
     name = next((each for each in present if each.lower() == name.lower()), name)
     if name not in present:
@@ -94,13 +94,13 @@ def drop_feature(access: Access, name: str) -> Change | None:
         return None
     if name not in DROPPABLE:
         raise UnsupportedFeature(
-            f"{name} cannot be dropped from {access.address.location}: those that can are {', '.join(DROPPABLE)}",
+            f"{name} cannot be dropped from {table.location}: those that can are {', '.join(DROPPABLE)}",
             features=[name],
-            access="write",
+            table="write",
         )
     used = DROPPABLE[name](snapshot)
     if used is not None:
-        raise InvalidRequest(f"{name} cannot be dropped from {access.address.location}: {used}", feature=name)
+        raise InvalidRequest(f"{name} cannot be dropped from {table.location}: {used}", feature=name)
     readers = tuple(sorted(reader_features(snapshot.protocol) - {name}))
     after = Protocol(
         _READER_VERSION if readers else 1,
@@ -110,7 +110,7 @@ def drop_feature(access: Access, name: str) -> Change | None:
         snapshot.protocol.extra,
     )
     return Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "DROP FEATURE",
         snapshot,
         (after,),
@@ -120,24 +120,24 @@ def drop_feature(access: Access, name: str) -> Change | None:
     )
 
 
-def upgrade_protocol(access: Access, reader: int, writer: int) -> Change | None:
+def upgrade_protocol(table: OpenTable, reader: int, writer: int) -> Change | None:
     """Raise the protocol to at least these versions; None if it has them. A table of sluice's has writer version 7."""
     if reader == _READER_VERSION and writer < _WRITER_VERSION:
         raise InvalidRequest(f"reader version {_READER_VERSION} goes with writer version {_WRITER_VERSION}, and {writer} was given")
-    snapshot = snapshot_for_change(access)
+    snapshot = snapshot_for_change(table)
     if reader <= snapshot.protocol.min_reader_version:
         return None
     if reader == _MAPPING_VERSION:
         raise UnsupportedFeature(
             "reader version 2 means column mapping, which sluice does not support; add features by name (add_feature)",
             features=["columnMapping"],
-            access="write",
+            table="write",
         )
     after = replace(snapshot.protocol, min_reader_version=reader, reader_features=tuple(sorted(reader_features(snapshot.protocol))))
-    return _upgrade(access, snapshot, after)
+    return _upgrade(table, snapshot, after)
 
 
-def _upgrade(access: Access, snapshot: Snapshot, after: Protocol) -> Change:
+def _upgrade(table: OpenTable, snapshot: Snapshot, after: Protocol) -> Change:
     protocol = {
         "minReaderVersion": after.min_reader_version,
         "minWriterVersion": after.min_writer_version,
@@ -145,4 +145,4 @@ def _upgrade(access: Access, snapshot: Snapshot, after: Protocol) -> Change:
         "writerFeatures": list(after.writer_features or ()),
     }
     parameters = {"newProtocol": dumps(protocol).decode()}
-    return Change(access.new_transaction_id(), "UPGRADE PROTOCOL", snapshot, (after,), parameters=parameters, kind=Kind.OTHER)
+    return Change(table.new_transaction_id(), "UPGRADE PROTOCOL", snapshot, (after,), parameters=parameters, kind=Kind.OTHER)

@@ -24,19 +24,25 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
-from ...coordinator.facade.maintenance import id_in
-from ...coordinator.facade.names import TableName, claim_name, home_of
-from ...coordinator.facade.rebuilding import (
+from ...coordinator.api import (
+    CatalogClient,
+    CoordinatedTable,
+    Head,
     RebuildingClaim,
-    claimed,
+    TableName,
+    check_tree,
+    claim_name,
+    id_in,
+    named_after_coordinator,
+    only_begun,
+    rebuilding_claim,
+    remove_closed_tree,
+    remove_new_tree,
     require_coordinator_lost,
     require_nodes_lost,
     require_owner_named,
     sealing_version,
 )
-from ...coordinator.facade.registry import named_after_coordinator, only_begun, remove_closed_tree, remove_new_tree
-from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import Head
 from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ...coordinator.rules.winner import winner_of
 from ...storage.actions import actions_of
@@ -52,6 +58,7 @@ from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable
 from ..maintain.garbage import Reason, Shown, candidates
 
 _log = logging.getLogger(__name__)
@@ -132,18 +139,18 @@ def rebuild(
     resting: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> RecoveryReport:
     """See `recover`; the wait for former clients is inside the context from `resting`."""
-    table = address.coordinated()
+    table = OpenTable.of(address)
     store = table.store
-    remove_closed_tree(table)
-    require_nodes_lost(table)
+    remove_closed_tree(table.context)
+    require_nodes_lost(table.context)
     snapshot = Snapshot.load(store)
     if not is_managed(snapshot.protocol):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     snapshot.require_order()
-    require_coordinator_lost(table, snapshot, former)
-    with claimed(table) as claim:
-        remove_new_tree(table)  # nobody ratifies a first version beside this log
-        require_nodes_lost(table)  # another client may have recovered it a moment ago
+    require_coordinator_lost(table.context, snapshot, former)
+    with rebuilding_claim(table.context) as claim:
+        remove_new_tree(table.context)  # nobody ratifies a first version beside this log
+        require_nodes_lost(table.context)  # another client may have recovered it a moment ago
         _await_quiet(table, claim, patience_s, told, resting)
         head, snapshot = _seal(table, claim, former)
         claim.make_nodes(head)
@@ -163,7 +170,7 @@ def _named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None,
     try:
         name = TableName.parse(named)
         held = claim_name(
-            home_of(address.coordinator), name, address.location, named_ms=int(since) if since.isdecimal() else 0, managed=managed
+            CatalogClient.at(address.coordinator), name, address.location, named_ms=int(since) if since.isdecimal() else 0, managed=managed
         )
     except SluiceError as trouble:
         _log.warning("%s was recovered without its name %r: %s", address.location, named, trouble)
@@ -208,11 +215,11 @@ def _seal(table: CoordinatedTable, claim: RebuildingClaim, former: str | None) -
     store = table.store
     for _ in range(_PUTS_MAX):
         snapshot = Snapshot.load(store)
-        require_owner_named(table, snapshot, former)  # another coordinator may have taken the table on meanwhile
-        metadata = named_after_coordinator(table, snapshot.metadata)
+        require_owner_named(table.context, snapshot, former)  # another coordinator may have taken the table on meanwhile
+        metadata = named_after_coordinator(table.context, snapshot.metadata)
         version = snapshot.version + 1
-        timestamp_ms = max(table.now_ms(), snapshot.timestamp_ms + 1)
-        content = sealing_version(table, snapshot, metadata, timestamp_ms)
+        timestamp_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
+        content = sealing_version(table.context, snapshot, metadata, timestamp_ms)
         claim.require()
         # check: stragglers-are-taken-in (store.put_if_absent -> not store.put)
         if store.put_if_absent(commit_path(version), content):
@@ -282,7 +289,7 @@ def _has(table: CoordinatedTable, location: str, version: object, transaction_id
     if type(version) is not int:
         return False
     try:
-        store = table.store_beside(location)
+        store = table.beside(location).store
         try:
             content = stored_text(store, commit_path(version))
         except ObjectNotFound:
@@ -361,9 +368,9 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
     snapshot = Snapshot.load(address.store())
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
-    table = address.coordinated()
+    table = OpenTable.of(address)
     try:
-        if table.exists() and not only_begun(table):
+        if check_tree(table.context) and not only_begun(table.context):
             return Recovered(address.location, left="has its nodes")
     except TableDropped:
         return Recovered(address.location, left="was dropped")

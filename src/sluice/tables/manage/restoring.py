@@ -21,8 +21,20 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.facade.leasing import lease_on_table, leases
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Pin, Reads, Timeout
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    Change,
+    Commit,
+    Deadline,
+    Pin,
+    Reads,
+    Timeout,
+    bounding,
+    lease_on_table,
+    leases,
+    pin_version,
+    submit,
+)
 from ...coordinator.rules.isolation import IsolationLevel, table_policy
 from ...coordinator.rules.operation_kinds import Kind
 from ...coordinator.times import Moment, milliseconds_of
@@ -38,7 +50,7 @@ from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import ObjectStore
-from ..client.access import Access
+from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable, snapshot_for_change
 from ..write.write_once import check_user_metadata
@@ -48,7 +60,7 @@ _NAMED_MAX: Final = 5
 
 
 def restore(
-    access: Access,
+    table: OpenTable,
     version: int,
     *,
     timestamp: Moment | None = None,
@@ -64,14 +76,14 @@ def restore(
     wait while it runs. Raises VersionNotFound, MissingObject
     (naming files that are gone, before anything is written), UnsupportedFeature for an append-only table, LeaseHeld.
     """
-    _ = access.ours  # refuses a table opened for reading
+    _ = table  # refuses a table opened for reading
     text = check_user_metadata(user_metadata)
-    with access.ours.bounding(timeout_s) as deadline, alone(access, deadline, "RESTORE"):
-        access.ours.fresh_head()
-        latest = snapshot_for_change(access, if_version)
-        require_replaceable(access.address.location, latest)
-        with _pinned(access, version, latest) as pinned:
-            change = _change(access, latest, access.at(version), pinned, ignore_missing=ignore_missing_files)
+    with bounding(timeout_s, table.clock) as deadline, alone(table, deadline, "RESTORE"):
+        table.fresh_head()
+        latest = snapshot_for_change(table, if_version)
+        require_replaceable(table.location, latest)
+        with _pinned(table, version, latest) as pinned:
+            change = _change(table, latest, table.at(version), pinned, ignore_missing=ignore_missing_files)
             if change is None:
                 return None
             parameters = {"version": str(version)}
@@ -79,49 +91,49 @@ def restore(
                 parameters["timestamp"] = iso_time(milliseconds_of(timestamp))
             expected = None if if_version is None else if_version + 1
             change = replace(change, parameters=parameters, user_metadata=text, expected_version=expected)
-            return access.ours.commit(change, ack=ack, timeout_s=deadline)
+            return submit(table, change, ack=ack, timeout_s=deadline)
 
 
 @contextmanager
-def alone(access: Access, deadline: Deadline, why: str) -> Iterator[None]:
+def alone(table: OpenTable, deadline: Deadline, why: str) -> Iterator[None]:
     """Hold an exclusive lease on the table, unless this thread holds one of this coordinator already."""
     with ExitStack() as held:
-        # check: restores-depend-on-their-session (not access.ours.leases.of_this_thread() -> False)
-        if not access.ours.leases.of_this_thread():
-            wanted = lease_on_table(access.ours.leases, access.current(), "exclusive", None, why)
+        # check: restores-depend-on-their-session (not table.leases.of_this_thread() -> False)
+        if not table.leases.of_this_thread():
+            wanted = lease_on_table(table.leases, table.current(), "exclusive", None, why)
             held.enter_context(leases([wanted], wait_s=deadline))
         yield
 
 
 @contextmanager
-def _pinned(access: Access, version: int, latest: Snapshot) -> Iterator[Snapshot]:
+def _pinned(table: OpenTable, version: int, latest: Snapshot) -> Iterator[Snapshot]:
     """Pin the version, or the first later one whose files are certainly kept; yields that one's snapshot."""
-    access.at(version)  # raises for a version that cannot be read
+    table.at(version)  # raises for a version that cannot be read
     at = version
     pin: Pin | None = None
     while pin is None:
         try:
-            # check: restored-files-are-pinned (access.ours.pin(at) -> access.ours.pin(latest.version))
-            pin = access.ours.pin(at)
+            # check: restored-files-are-pinned (pin_version(table.context, at) -> pin_version(table.context, latest.version))
+            pin = pin_version(table.context, at)
         except VersionNotFound as low:
             earliest = low.details.get("earliest")
             if type(earliest) is not int or not at < earliest <= latest.version:
                 raise
             at = earliest
     with pin:
-        yield access.at(at)
+        yield table.at(at)
 
 
-def _change(access: Access, latest: Snapshot, then: Snapshot, pinned: Snapshot, *, ignore_missing: bool) -> Change | None:
+def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot, *, ignore_missing: bool) -> Change | None:
     """The change from the latest version to the earlier one; None if there is no difference."""
     keys = _keys(latest.files), _keys(then.files)
     gone = picked(latest.files, pc.invert(pc.is_in(keys[0], value_set=keys[1])))
     back = picked(then.files, pc.invert(pc.is_in(keys[1], value_set=keys[0])))
     certain = None if pinned.version == then.version else set(pinned.files["path"].to_pylist())
     adds = [replace(add, data_change=True) for add in adds_of(back)]
-    missing = missing_files(access.store, adds, certain)
+    missing = missing_files(table.store, adds, certain)
     if missing and not ignore_missing:
-        raise _files_are_gone(access, then.version, missing)
+        raise _files_are_gone(table, then.version, missing)
     adds = [add for add in adds if add.path not in missing]
     metadata, protocol = _metadata(latest, then), _protocol(latest, then)
     check_writable(protocol, metadata)
@@ -142,10 +154,10 @@ def _change(access: Access, latest: Snapshot, then: Snapshot, pinned: Snapshot, 
         "numOfFilesAfterRestore": latest.num_files - gone.num_rows + len(adds),
     }
     return Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "RESTORE",
         latest,
-        Actions(actions, Removals(gone, access.ours.now_ms()), adds),
+        Actions(actions, Removals(gone, table.clock.now_ms()), adds),
         reads=Reads(predicates=("",), whole_table=True),
         metrics={name: str(value) for name, value in metrics.items()},
         schema=parse_schema(latest.metadata.schema_string),
@@ -214,37 +226,37 @@ def _place_of_vector(store: ObjectStore, vector: DeletionVector | None) -> Itera
     return () if key is None else ((store, key),)
 
 
-def _files_are_gone(access: Access, version: int, missing: Mapping[str, str]) -> MissingObject:
+def _files_are_gone(table: OpenTable, version: int, missing: Mapping[str, str]) -> MissingObject:
     named = "; ".join(f"{path} ({why})" for path, why in list(missing.items())[:_NAMED_MAX])
     more = f"; and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
     return MissingObject(
-        f"version {version} of {access.address.location} cannot be restored, for {len(missing)} of its files are gone: {named}{more}. "
+        f"version {version} of {table.location} cannot be restored, for {len(missing)} of its files are gone: {named}{more}. "
         "Restore a later version; or give ignore_missing_files=True, and the rows of these files stay lost",
-        location=access.address.location,
+        location=table.location,
         version=version,
         paths=tuple(missing),
     )
 
 
-def lacking(access: Access, snapshot: Snapshot) -> dict[str, str]:
+def lacking(table: ReadTable, snapshot: Snapshot) -> dict[str, str]:
     """Why files of a version cannot be read, by their path in the log; asks the store for each file."""
-    return missing_files(access.store, list(adds_of(snapshot.files)), None)
+    return missing_files(table.store, list(adds_of(snapshot.files)), None)
 
 
-def repair(access: Access) -> Change | None:
+def repair(table: OpenTable) -> Change | None:
     """Take the files that are gone out of the table; None if there are none. Their rows stay lost."""
-    snapshot = snapshot_for_change(access)
-    missing = lacking(access, snapshot)
+    snapshot = snapshot_for_change(table)
+    missing = lacking(table, snapshot)
     if not missing:
         return None
-    require_replaceable(access.address.location, snapshot)
+    require_replaceable(table.location, snapshot)
     paths = snapshot.files["path"].combine_chunks().cast(pa.string())
     gone = picked(snapshot.files, pc.is_in(paths, value_set=pa.array(list(missing), pa.string())))
     return Change(
-        access.new_transaction_id(),
+        table.new_transaction_id(),
         "FSCK REPAIR",
         snapshot,
-        Actions((), Removals(gone, access.ours.now_ms())),
+        Actions((), Removals(gone, table.clock.now_ms())),
         reads=Reads(files=tuple(missing)),
         metrics={"numRemovedFiles": str(gone.num_rows)},
         schema=parse_schema(snapshot.metadata.schema_string),

@@ -32,8 +32,9 @@ from ...storage.log.timetravel import read_commit
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
-from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.open_table import OpenTable, ReadTable
+from ..client.published_table import PublishedTable
 from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
 from .changed_files import ALL, ChangedFiles
 from .version_range import VersionRange, range_by_time, range_by_version
@@ -57,7 +58,7 @@ _ROW: Final = "row"
 
 
 def changes(
-    access: Access,
+    table: ReadTable,
     after: Moment,
     up_to: Moment | None = None,
     *,
@@ -74,12 +75,12 @@ def changes(
     versions that do not exist (any more), MissingObject if needed data files were cleaned up: both say what is still
     available.
     """
-    query = ChangesQuery.of(_span(access, after, up_to, by, consistency), columns, where)
+    query = ChangesQuery.of(_span(table, after, up_to, by, consistency), columns, where)
     return pa.concat_tables([query.output.empty_table(), *query.tables()])
 
 
 def iter_changes(
-    access: Access,
+    table: ReadTable,
     after: Moment,
     up_to: Moment | None = None,
     *,
@@ -89,8 +90,8 @@ def iter_changes(
     consistency: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Like `changes`, as record batches in bounded memory. Missing commits are reported by the call itself."""
-    tables = ChangesQuery.of(_span(access, after, up_to, by, consistency), columns, where).tables()
-    return (batch for table in tables for batch in table.to_batches())
+    pieces = ChangesQuery.of(_span(table, after, up_to, by, consistency), columns, where).tables()
+    return (batch for piece in pieces for batch in piece.to_batches())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,8 @@ class ChangesPart:
 
     def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, like those of `iter_changes`."""
-        access = Access(self.address, self.address.store(), None, "published")
-        span = VersionRange(access, self.after, self.up_to, self.metadata, published=True)
+        published = PublishedTable(self.address, self.address.store())
+        span = VersionRange(published, self.after, self.up_to, self.metadata, published=True)
         for table in ChangesQuery.of(span, columns, where).tables(self.versions, self._files_of):
             yield from table.to_batches()
 
@@ -126,15 +127,15 @@ class ChangesPart:
 
 
 def split_changes(
-    access: Access, after: Moment, up_to: Moment | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
+    table: ReadTable, after: Moment, up_to: Moment | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
 ) -> list[ChangesPart]:
     """An incremental read in up to `parts` pieces, at least one; all of its versions are published when this returns."""
-    span = _span(access, after, up_to, by, consistency)
-    if not access.reads_only and not span.published:
-        access.ours.publish()
+    span = _span(table, after, up_to, by, consistency)
+    if isinstance(table, OpenTable) and not span.published:
+        table.publish()
     count = max(1, min(parts, len(span.versions)))
     edges = [len(span.versions) * number // count for number in range(count + 1)]
-    return [ChangesPart(access.address, span.after, span.up_to, span.metadata, span.versions[a:b]) for a, b in pairwise(edges)]
+    return [ChangesPart(table.address, span.after, span.up_to, span.metadata, span.versions[a:b]) for a, b in pairwise(edges)]
 
 
 def changes_schema(struct: StructType) -> StructType:
@@ -198,20 +199,20 @@ def _as_added(gone: RemoveFile, version: int) -> AddFile:
     )
 
 
-def _span(access: Access, after: Moment, up_to: Moment | None, by: str, consistency: str | None) -> VersionRange:
+def _span(table: ReadTable, after: Moment, up_to: Moment | None, by: str, consistency: str | None) -> VersionRange:
     if by not in ("version", "timestamp"):
         raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
     resolve = range_by_version if by == "version" else range_by_time
-    return resolve(access, after, up_to, consistency)
+    return resolve(table, after, up_to, consistency)
 
 
-def read_commits(access: Access, versions: range, *, published: bool) -> list[tuple[int, Iterable[Action]]]:
+def read_commits(table: ReadTable, versions: range, *, published: bool) -> list[tuple[int, Iterable[Action]]]:
     """Versions with their actions; `published`: from the object store alone. Raises VersionNotFound, which says what exists."""
-    if not access.reads_only and not published:
+    if isinstance(table, OpenTable) and not published:
         with suppress(LogGap):  # then only the log is read, which says what exists instead
-            return access.ours.log.commits(versions)
+            return table.log.commits(versions)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
-        contents = list(pool.map(lambda version: read_commit(access.store, version), versions))
+        contents = list(pool.map(lambda version: read_commit(table.store, version), versions))
     return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
 
 
@@ -219,7 +220,7 @@ def read_commits(access: Access, versions: range, *, published: bool) -> list[tu
 class ChangesQuery:
     """One incremental read: its versions, and which of their rows and columns."""
 
-    access: Access
+    table: ReadTable
     span: VersionRange
     struct: StructType
     partition_columns: tuple[str, ...]
@@ -241,7 +242,7 @@ class ChangesQuery:
         output = pa.schema(
             [arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *(each.name for each in CHANGE_COLUMNS))]
         )
-        return ChangesQuery(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
+        return ChangesQuery(span.table, span, struct, span.metadata.partition_columns, output, inside, beside)
 
     def tables(self, versions: range | None = None, part: Callable[[int], range] = lambda _: ALL) -> Iterator[pa.Table]:
         """The rows, file by file, of all versions or of these; `part` says which files of a version.
@@ -262,11 +263,11 @@ class ChangesQuery:
         return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
 
     def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
-        return read_commits(self.access, versions, published=self.span.published)
+        return read_commits(self.table, versions, published=self.span.published)
 
     def _pieces(self, changed: ChangedFiles) -> Iterator[_Piece]:
         try:
-            yield from _pieces(self.access.store, self.span.time_of(changed.version, changed.actions), changed)
+            yield from _pieces(self.table.store, self.span.time_of(changed.version, changed.actions), changed)
         except MissingObject as gone:  # a deletion vector
             raise self._cleaned_up(changed.version, gone) from gone
 
@@ -284,14 +285,14 @@ class ChangesQuery:
                         raise
                     raise InvalidRequest(
                         f"a column's type was changed between the versions {self.span.after} and {self.span.up_to} of "
-                        f"{self.access.store.location}: {unfit.__cause__.message}; read the changes before and after that "
+                        f"{self.table.store.location}: {unfit.__cause__.message}; read the changes before and after that "
                         "version separately",
                         path=unfit.details.get("path"),
                     ) from unfit
 
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
         """The rows of each piece; omits pieces without rows."""
-        scan = TableScan(self.access.store, self._stored, self.partition_columns)
+        scan = TableScan(self.table.store, self._stored, self.partition_columns)
         found = scan.positions(add_rows([piece.file for piece in pieces]), columns, self.inside)
         for index, rows, positions in found:
             only = pieces[index].only
@@ -340,14 +341,14 @@ class ChangesQuery:
         after = next((v for v in range(last, version, -1) if not self._is_complete(v)), version)
         there = f"the changes after version {after} are complete" if after < last else "the changes of no later version are complete either"
         return MissingObject(
-            f"the changes of version {version} of {self.access.store.location} cannot be read any more: {gone.message}. Files that a "
+            f"the changes of version {version} of {self.table.store.location} cannot be read any more: {gone.message}. Files that a "
             f"version removed are kept for delta.deletedFileRetentionDuration; {there}",
             **{**gone.details, "version": version, "complete_after": after},
         )
 
     def _is_complete(self, version: int) -> bool:
         """Whether every file needed for a version's changes exists."""
-        store = self.access.store
+        store = self.table.store
         try:
             [(_, actions)] = self._fetch(range(version, version + 1))
             keys = [key for piece in _pieces(store, 0, ChangedFiles(version, actions)) for key in _keys(piece.file, store.location)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...coordinator.facade.leasing import Hold, consumers_of, hold_consumer
+from ...coordinator.api import Hold, consumers_of, hold_consumer
 from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, LogGap
-from ..client.access import Access
+from ..client.open_table import OpenTable
+from ..client.published_table import beyond
 from .following import latest_of
 
 _COMMITS: Final = 64
@@ -40,9 +41,9 @@ class ConsumerState:
     files: int
 
 
-def consumers(access: Access) -> list[ConsumerState]:
+def consumers(table: OpenTable) -> list[ConsumerState]:
     """The consumers of a table, by name."""
-    found, latest = consumers_of(access.ours), latest_of(access)
+    found, latest = consumers_of(table.context), latest_of(table)
     states: list[ConsumerState] = []
     for record, lease in found:
         states.append(
@@ -50,7 +51,7 @@ def consumers(access: Access) -> list[ConsumerState]:
                 name=record.name,
                 position=record.version,
                 behind=max(0, latest - record.version),
-                bytes_behind=_bytes_after(access, record.version, latest),
+                bytes_behind=_bytes_after(table, record.version, latest),
                 moved_ms=record.moved_ms,
                 holder="" if lease is None else lease.application,
                 host="" if lease is None else lease.host,
@@ -64,16 +65,16 @@ def consumers(access: Access) -> list[ConsumerState]:
     return states
 
 
-def reset_consumer(access: Access, name: str, after: int | None) -> int:
+def reset_consumer(table: OpenTable, name: str, after: int | None) -> int:
     """Let a consumer that is not running go on after another version (None: the latest); returns it.
 
     Raises InvalidRequest for an unknown consumer, VersionNotFound, LeaseHeld for one that runs.
     """
-    latest = latest_of(access)
+    latest = latest_of(table)
     version = latest if after is None else after
     if version > latest:
-        raise access.beyond(version, latest)
-    held = _existing(access, name)
+        raise beyond(table.location, version, latest)
+    held = _existing(table, name)
     try:
         assert held.record is not None
         # check: resets-begin-a-run (held.record.run + 1 -> held.record.run)
@@ -83,30 +84,30 @@ def reset_consumer(access: Access, name: str, after: int | None) -> int:
     return version
 
 
-def remove_consumer(access: Access, name: str) -> None:
+def remove_consumer(table: OpenTable, name: str) -> None:
     """Remove the position of a consumer that is not running. Raises InvalidRequest for an unknown one, LeaseHeld."""
-    held = _existing(access, name)
+    held = _existing(table, name)
     try:
         held.remove()
     finally:
         held.release()
 
 
-def _existing(access: Access, name: str) -> Hold:
+def _existing(table: OpenTable, name: str) -> Hold:
     """A consumer that has a position and is not running."""
-    names = [record.name for record, _ in consumers_of(access.ours)]
+    names = [record.name for record, _ in consumers_of(table.context)]
     if name not in names:
         there = f"its consumers are {', '.join(names)}" if names else "it has none"
-        raise InvalidRequest(f"{access.address.location} has no consumer {name!r}: {there}", name=name)
-    return hold_consumer(access.ours, name, _WAIT_S)
+        raise InvalidRequest(f"{table.location} has no consumer {name!r}: {there}", name=name)
+    return hold_consumer(table.context, name, _WAIT_S)
 
 
-def _bytes_after(access: Access, after: int, latest: int) -> int | None:
+def _bytes_after(table: OpenTable, after: int, latest: int) -> int | None:
     """The bytes of the data files that versions added, without those of reorganisations; None if commits were cleaned up."""
     total = 0
     for start in range(after + 1, latest + 1, _COMMITS):
         try:
-            commits = access.ours.log.commits(range(start, min(start + _COMMITS, latest + 1)))
+            commits = table.log.commits(range(start, min(start + _COMMITS, latest + 1)))
         except LogGap:
             return None
         total += sum(each.size for _, actions in commits for each in actions if isinstance(each, AddFile) and each.data_change)

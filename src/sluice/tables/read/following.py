@@ -15,14 +15,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.facade.values import Deadline, SystemClock, Timeout
+from ...coordinator.api import Deadline, Timeout
 from ...storage.actions import Action, Metadata
 from ...storage.arguments import checked
 from ...storage.dataclass import dataclass
 from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import parse_schema
-from ..client.access import Access
+from ..client.open_table import OpenTable, ReadTable
+from ..client.published_table import PublishedTable, beyond
 from ..write.change_data_files import CHANGE_TYPE, INSERT, UPDATE_POSTIMAGE
 from .changed_files import ALL, ChangedFiles
 from .changes import CHANGE_COLUMNS, ChangesQuery, changes_schema, read_commits
@@ -143,17 +144,17 @@ class ChangeBatch:
                     if batch.num_rows:
                         yield batch
         except MissingObject as gone:
-            raise history_gone(self._query.access, self.after, gone.message) from gone
+            raise history_gone(self._query.table, self.after, gone.message) from gone
 
     def __repr__(self) -> str:
         return f"ChangeBatch(after={self.after}, version={self.version}{'' if self.complete else ', complete=False'})"
 
 
-def history_gone(access: Access, after: int, why: str) -> HistoryGone:
+def history_gone(table: ReadTable, after: int, why: str) -> HistoryGone:
     """The error for changes after a version that cannot be read any more. Raises TableDropped if the whole table is gone."""
-    if not access.reads_only:
-        access.ours.head()
-    location = access.address.location
+    if isinstance(table, OpenTable):
+        table.head()
+    location = table.location
     return HistoryGone(
         f"the changes of {location} after version {after} are not all there any more: {why}. Read the table as it is (table.snapshot()), "
         "and follow it from that snapshot's version on, a consumer by table.reset_consumer. delta.logRetentionDuration and "
@@ -166,9 +167,9 @@ def history_gone(access: Access, after: int, why: str) -> HistoryGone:
 class ChangeReader:
     """Reads a table's changes forwards from a position, batch by batch. Not thread-safe."""
 
-    def __init__(self, access: Access, after: int, selection: Selection, files: int = 0) -> None:
+    def __init__(self, table: ReadTable, after: int, selection: Selection, files: int = 0) -> None:
         """Begin after a version (-1: before the first) and some files of the next one. Raises InvalidRequest, HistoryGone."""
-        self.access = access
+        self.table = table
         self.selection = selection
         self.place = ChangePlace(after, files)
         self._metadata = self._metadata_at(after)
@@ -206,7 +207,7 @@ class ChangeReader:
             files = ChangedFiles(version, actions, range(place.files, ALL.stop))
             if place.files and place.files > files.total:
                 raise InvalidRequest(
-                    f"the place after {place.files} files of version {version} does not exist in {self.access.address.location}, whose "
+                    f"the place after {place.files} files of version {version} does not exist in {self.table.location}, whose "
                     f"version has {files.total} files: give the `end` of a batch of this table, or a version",
                     version=version,
                 )
@@ -228,33 +229,33 @@ class ChangeReader:
         if not self._ahead:
             versions = range(version, min(latest, version + _COMMITS - 1) + 1)
             try:
-                self._ahead.extend(read_commits(self.access, versions, published=self.access.reads_only))
+                self._ahead.extend(read_commits(self.table, versions, published=isinstance(self.table, PublishedTable)))
             except VersionNotFound as gone:
-                raise history_gone(self.access, version - 1, gone.message) from gone
+                raise history_gone(self.table, version - 1, gone.message) from gone
         return self._ahead[0]
 
     def _metadata_at(self, version: int) -> Metadata | None:
         if version < 0:
             return None
-        latest = self.access.latest()
+        latest = self.table.latest()
         if version > latest.version:
-            raise self.access.beyond(version, latest.version)
+            raise beyond(self.table.location, version, latest.version)
         if version == latest.version:
             return latest.metadata
         try:
-            return self.access.at(version).metadata
+            return self.table.at(version).metadata
         except VersionNotFound:
             return self._metadata_beyond(version)
 
     def _metadata_beyond(self, version: int) -> Metadata:
         """The metadata that the versions after this one begin with, if it cannot be read itself any more."""
         try:
-            return self.access.at(version + 1).metadata
+            return self.table.at(version + 1).metadata
         except VersionNotFound as gone:
-            raise history_gone(self.access, version, gone.message) from gone
+            raise history_gone(self.table, version, gone.message) from gone
 
     def _span(self, after: int, up_to: int, metadata: Metadata) -> VersionRange:
-        return VersionRange(self.access, after, up_to, metadata, self.access.reads_only)
+        return VersionRange(self.table, after, up_to, metadata, isinstance(self.table, PublishedTable))
 
 
 class Follower:
@@ -283,7 +284,7 @@ class Follower:
 
     def __next__(self) -> ChangeBatch:
         """The next batch. Raises HistoryGone, TableDropped, TreeReplaced; InvalidRequest if a chosen column is gone."""
-        deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s, SystemClock())
+        deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s)
         while not self._waiting.closed:
             batch = self._reader.next(self._latest)
             if batch is not None:
@@ -305,12 +306,14 @@ class Follower:
         self.close()
 
 
-def follow(access: Access, after: int | ChangePlace | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
+def follow(
+    table: ReadTable, after: int | ChangePlace | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float
+) -> Follower:
     """Follow a table from after a version or a place on (None: the latest version). Raises InvalidRequest."""
-    start = after if isinstance(after, ChangePlace) else ChangePlace(latest_of(access) if after is None else after)
-    return Follower(ChangeReader(access, start.version, selection, start.files), published_versions(access, poll_s), timeout_s)
+    start = after if isinstance(after, ChangePlace) else ChangePlace(latest_of(table) if after is None else after)
+    return Follower(ChangeReader(table, start.version, selection, start.files), published_versions(table, poll_s), timeout_s)
 
 
-def latest_of(access: Access) -> int:
+def latest_of(table: ReadTable) -> int:
     """The latest version, with everything acknowledged to anybody before this call."""
-    return access.read(None, None if access.reads_only else "latest").version
+    return table.read(None, None if isinstance(table, PublishedTable) else "latest").version

@@ -14,7 +14,8 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, ObjectNotFound
 from ...storage.log.paths import commit_path
 from ...storage.notebook import html_of_fields, html_of_rows
-from ..client.access import Access
+from ..client.open_table import OpenTable, ReadTable
+from ..client.published_table import PublishedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,12 @@ def _shown(entry: HistoryEntry) -> Mapping[str, object]:
     return {each.name: getattr(entry, each.name) for each in fields(entry)} | {"timestamp": entry.time}
 
 
-def history(access: Access, limit: int | None) -> History:
+def history(table: ReadTable, limit: int | None) -> History:
     """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
-    version = access.latest().version if access.reads_only else access.ours.fresh_head().version
+    version = table.latest().version if isinstance(table, PublishedTable) else table.fresh_head().version
     entries: list[HistoryEntry] = []
     while version >= 0 and (limit is None or len(entries) < limit):
-        info = _info(access, version)
+        info = _info(table, version)
         if info is None:
             break
         entries.extend(reversed(list(_entries(version, info))))
@@ -86,31 +87,31 @@ def history(access: Access, limit: int | None) -> History:
     return History(entries if limit is None else entries[:limit])
 
 
-def entries_of(access: Access, version: int) -> list[HistoryEntry]:
+def entries_of(table: ReadTable, version: int) -> list[HistoryEntry]:
     """The transactions of one version, in their order; none if the log was cleaned up."""
-    info = _info(access, version)
+    info = _info(table, version)
     return [] if info is None else list(_entries(version, info))
 
 
-def commit_infos(access: Access, limit: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def commit_infos(table: ReadTable, limit: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The latest `limit` versions (None: all) with their commitInfo, newest first. Ends where the log was cleaned up."""
-    newest = access.latest().version if access.reads_only else access.ours.fresh_head().version
+    newest = table.latest().version if isinstance(table, PublishedTable) else table.fresh_head().version
     for version in range(newest, -1 if limit is None else max(-1, newest - limit), -1):
-        info = _info(access, version)
+        info = _info(table, version)
         if info is None:
             return
         yield version, info
 
 
-def _info(access: Access, version: int) -> Mapping[str, Any] | None:
+def _info(table: ReadTable, version: int) -> Mapping[str, Any] | None:
     """The commitInfo of a version ({} if it has none), or None if the version is gone."""
-    if not access.reads_only:
+    if isinstance(table, OpenTable):
         try:
-            return access.ours.log.info(version)
+            return table.log.info(version)
         except LogGap:
             return None
     try:
-        actions = actions_of(stored_text(access.store, commit_path(version)), name=commit_path(version))
+        actions = actions_of(stored_text(table.store, commit_path(version)), name=commit_path(version))
     except ObjectNotFound:
         return None
     return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})

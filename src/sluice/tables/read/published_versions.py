@@ -7,12 +7,14 @@ nothing is new.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Final, Protocol
 
-from ...coordinator.facade.values import Clock, Deadline, SystemClock
+from ...coordinator.api import Clock, Deadline, SystemClock, VersionWatch
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.stores.objects import ObjectStore
-from ..client.access import Access
+from ..client.open_table import ReadTable
+from ..client.published_table import PublishedTable
 
 _SHORTEST_PAUSE_S: Final = 0.05
 
@@ -38,9 +40,11 @@ class PublishedVersions(Protocol):
         ...
 
 
-def published_versions(access: Access, longest_pause_s: float, clock: Clock | None = None) -> PublishedVersions:
+def published_versions(table: ReadTable, longest_pause_s: float, clock: Clock | None = None) -> PublishedVersions:
     """By watches, or, for a table opened without its coordinator, by looks at the store at most `longest_pause_s` apart."""
-    return _PolledLog(access.store, longest_pause_s, clock or SystemClock()) if access.reads_only else access.ours.watch_versions()
+    if isinstance(table, PublishedTable):
+        return _PolledLog(table.store, longest_pause_s, clock or SystemClock())
+    return VersionWatch(table.context, partial(table.publish, up_to_date=True))
 
 
 class _PolledLog:

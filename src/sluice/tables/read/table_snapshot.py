@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock, Timeout, bounding
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_version
 from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import reader_features, writer_features
 from ...storage.actions.filetable import picked
@@ -28,8 +29,9 @@ from ...storage.notebook import html_of_fields
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
-from ..client.access import Access
 from ..client.clustering_rules import clustering_names
+from ..client.open_table import ReadTable
+from ..client.published_table import PublishedTable
 from .dataset import dataset_of
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class TableSnapshot:
             raise InvalidRequest(
                 "a snapshot that was read without a coordinator cannot be pinned: open the table without consistency='published'"
             )
-        with bounding(timeout_s, SystemClock()):
+        with bounding(timeout_s):
             return self._pin(self.version)
 
     def predicate(self, where: str | Predicate | None) -> Predicate | None:
@@ -181,10 +183,10 @@ class TableSnapshot:
         return html_of_fields(f"Version {self.version} of {self._store.location}", about)
 
 
-def snapshot_of(access: Access, version: int | None, consistency: str | None = None, *, timeout_s: Timeout) -> TableSnapshot:
+def snapshot_of(table: ReadTable, version: int | None, consistency: str | None = None, *, timeout_s: Timeout) -> TableSnapshot:
     """A table's snapshot at a version; None for the latest one of a level. One that the coordinator knows can be pinned."""
-    pin = None if access.reads_only else access.ours.pin
-    return TableSnapshot(access.store, access.read(version, consistency, timeout_s=timeout_s), pin=pin)
+    pin = None if isinstance(table, PublishedTable) else partial(pin_version, table.context)
+    return TableSnapshot(table.store, table.read(version, consistency, timeout_s=timeout_s), pin=pin)
 
 
 @dataclass(frozen=True, slots=True)

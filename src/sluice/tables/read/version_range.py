@@ -13,7 +13,8 @@ from ...storage.errors import InvalidRequest, VersionNotFound
 from ...storage.intervals import iso_time
 from ...storage.log.segment import list_versions
 from ...storage.log.timetravel import commit_info, file_times
-from ..client.access import Access
+from ..client.open_table import ReadTable
+from ..client.published_table import PublishedTable, beyond
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class VersionRange:
     `published`: they are read from the object store alone.
     """
 
-    access: Access
+    table: ReadTable
     after: int
     up_to: int
     metadata: Metadata
@@ -42,10 +43,10 @@ class VersionRange:
 
     @cached_property
     def _file_times(self) -> dict[int, int]:
-        return file_times(self.access.store)
+        return file_times(self.table.store)
 
 
-def range_by_version(access: Access, after: Moment, up_to: Moment | None, consistency: str | None) -> VersionRange:
+def range_by_version(table: ReadTable, after: Moment, up_to: Moment | None, consistency: str | None) -> VersionRange:
     """Versions after < v <= up_to; None is the latest one, -1 is before the first. Raises InvalidRequest, VersionNotFound."""
     after = _version("after", after)
     up_to = None if up_to is None else _version("up_to", up_to)
@@ -55,13 +56,13 @@ def range_by_version(access: Access, after: Moment, up_to: Moment | None, consis
         raise InvalidRequest(
             f"after={after} is beyond up_to={up_to}: changes are read forwards, give the earlier version as after", after=after
         )
-    last = access.read(up_to, consistency)
+    last = table.read(up_to, consistency)
     if after > last.version:
-        raise access.beyond(after, last.version)
-    return VersionRange(access, after, last.version, last.metadata, _is_published(access, consistency))
+        raise beyond(table.location, after, last.version)
+    return VersionRange(table, after, last.version, last.metadata, _is_published(table, consistency))
 
 
-def range_by_time(access: Access, after: Moment, up_to: Moment | None, consistency: str | None) -> VersionRange:
+def range_by_time(table: ReadTable, after: Moment, up_to: Moment | None, consistency: str | None) -> VersionRange:
     """Versions whose time t is after < t <= up_to; None is up to the latest version.
 
     Raises InvalidRequest, and VersionNotFound if versions of that time may have been cleaned up.
@@ -70,27 +71,27 @@ def range_by_time(access: Access, after: Moment, up_to: Moment | None, consisten
     up_to = None if up_to is None else milliseconds_of(up_to, name="up_to")
     if up_to is not None and after > up_to:
         raise InvalidRequest(f"after={after} is later than up_to={up_to}: changes are read forwards", after=after)
-    latest = access.read(None, consistency)
-    published = _is_published(access, consistency)
-    earliest = min(list_versions(access.store).commits, default=latest.version + 1)
+    latest = table.read(None, consistency)
+    published = _is_published(table, consistency)
+    earliest = min(list_versions(table.store).commits, default=latest.version + 1)
     versions = range(earliest, latest.version + 1)
-    time_of = _times(access, published=published)
+    time_of = _times(table, published=published)
     first = earliest - 1 + bisect_right(versions, after, key=time_of)
     if first < earliest and earliest > 0:
         there = f"the log has the commits of versions {earliest} to {latest.version}" if versions else "the log has no commit"
         since = f", the first of {iso_time(time_of(earliest))}" if versions else ""
         raise VersionNotFound(
-            f"the changes of {access.address.location} after {iso_time(after)} are not all available any more: {there}{since}",
-            location=access.address.location,
+            f"the changes of {table.location} after {iso_time(after)} are not all available any more: {there}{since}",
+            location=table.location,
             timestamp_ms=after,
             earliest=earliest if versions else None,
             latest=latest.version,
         )
     last = latest.version if up_to is None else earliest - 1 + bisect_right(versions, up_to, key=time_of)
     if last < 0:  # everything is before the first version
-        return VersionRange(access, latest.version, latest.version, latest.metadata, published)
-    metadata = latest.metadata if last == latest.version else access.read(last, consistency).metadata
-    return VersionRange(access, first, last, metadata, published)
+        return VersionRange(table, latest.version, latest.version, latest.metadata, published)
+    metadata = latest.metadata if last == latest.version else table.read(last, consistency).metadata
+    return VersionRange(table, first, last, metadata, published)
 
 
 def _version(name: str, value: object) -> int:
@@ -99,24 +100,24 @@ def _version(name: str, value: object) -> int:
     return value
 
 
-def _is_published(access: Access, consistency: str | None) -> bool:
-    return access.reads_only or (access.consistency if consistency is None else consistency) == "published"
+def _is_published(table: ReadTable, consistency: str | None) -> bool:
+    return isinstance(table, PublishedTable) or (table.consistency if consistency is None else consistency) == "published"
 
 
-def _times(access: Access, *, published: bool) -> Callable[[int], int]:
+def _times(table: ReadTable, *, published: bool) -> Callable[[int], int]:
     """The time of a version: its in-commit timestamp, or else the time of its file."""
     of_files: dict[int, int] = {}
 
     def time_of(version: int) -> int:
-        if access.reads_only or published:
-            info = commit_info(access.store, version)
+        if isinstance(table, PublishedTable) or published:
+            info = commit_info(table.store, version)
             own = None if info is None else info.in_commit_timestamp
         else:
-            own = access.ours.log.info(version).get("inCommitTimestamp")
+            own = table.log.info(version).get("inCommitTimestamp")
         if own is not None:
             return own
         if not of_files:
-            of_files.update(file_times(access.store))
+            of_files.update(file_times(table.store))
         return of_files[version]
 
     return time_of

@@ -7,7 +7,7 @@ from dataclasses import field
 
 import orjson
 
-from ...coordinator.facade.values import Reads
+from ...coordinator.api import Reads
 from ...coordinator.rules.intent import OWN_PARTITIONS
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile

@@ -10,34 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...coordinator.api import Commit, commit_by_application
 from ...coordinator.errors import HalfCommitted
-from ...coordinator.facade.values import Commit
 from ...coordinator.rules.winner import Winner
 from ...storage.errors import LogGap
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
-from ..client.access import Access
+from ..client.open_table import OpenTable
 from .write_once import as_it_was_given, require_same_rows
 
 _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 
 
-def done_before(access: Access, application: tuple[str, int], ack: str, *, since: int | None = None) -> Commit | None:
+def done_before(table: OpenTable, application: tuple[str, int], ack: str, *, since: int | None = None) -> Commit | None:
     """The commit that wrote an application's transaction; version -1 if the log that had it was cleaned up.
 
     That is the commit that wrote its number, or a higher one that existed at version `since`, when the transaction was begun
     (None: now). With `ack` = "published", waits until it is published, as if it had been made now.
     """
-    return _done(access, application, ack, access.latest(), since)
+    return _done(table, application, ack, table.latest(), since)
 
 
-def done_in_all(accesses: Mapping[str, Access], application: tuple[str, int], ack: str, since: Mapping[str, int]) -> dict[str, Commit]:
+def done_in_all(accesses: Mapping[str, OpenTable], application: tuple[str, int], ack: str, since: Mapping[str, int]) -> dict[str, Commit]:
     """The commits that wrote an application's transaction in several tables, by location; empty if no table has it.
 
     Omits tables that the transaction did not write; a repetition might write more. `since` are the versions on which it was
     begun. Raises HalfCommitted.
     """
-    done = {at: done_before(access, application, ack, since=since[at]) for at, access in accesses.items()}
+    done = {at: done_before(table, application, ack, since=since[at]) for at, table in accesses.items()}
     found = {at: commit for at, commit in done.items() if commit is not None}
     for at in list(found):
         if len(found) == len(accesses):
@@ -48,7 +48,7 @@ def done_in_all(accesses: Mapping[str, Access], application: tuple[str, int], ac
 
 
 def _look_again(
-    accesses: Mapping[str, Access], application: tuple[str, int], ack: str, found: dict[str, Commit], at: str, winner: Winner
+    accesses: Mapping[str, OpenTable], application: tuple[str, int], ack: str, found: dict[str, Commit], at: str, winner: Winner
 ) -> None:
     """Look again, up to date, in tables that a version names as written but that did not show it. Raises HalfCommitted."""
     entry = winner.entry(winner.ordinal_of_app(application[0]))
@@ -76,42 +76,42 @@ def _look_again(
         )
 
 
-def _place(access: Access, version: int) -> str:
+def _place(table: OpenTable, version: int) -> str:
     """A missing part in words; it is unknown what a cleaned-up version was."""
-    cleaned_up = version < min(list_versions(access.store).commits, default=-1)
+    cleaned_up = version < min(list_versions(table.store).commits, default=-1)
     doubt = ", which was cleaned up since: look for its rows first" if cleaned_up else ""
-    return f"{access.address.location} (there as version {version}{doubt})"
+    return f"{table.location} (there as version {version}{doubt})"
 
 
-def _up_to_date(access: Access, application: tuple[str, int], ack: str, version: int, transaction_id: str) -> Commit | None:
+def _up_to_date(table: OpenTable, application: tuple[str, int], ack: str, version: int, transaction_id: str) -> Commit | None:
     """Like `done_before`, including everything acknowledged; finds commits whose numbers other engines forgot."""
-    head = access.ours.fresh_head()
-    done = _done(access, application, ack, access.at(head.version))
-    winner = None if done is not None or version > head.version else _version(access, version)
+    head = table.fresh_head()
+    done = _done(table, application, ack, table.at(head.version))
+    winner = None if done is not None or version > head.version else _version(table, version)
     ordinal = None if winner is None else winner.ordinal_of(transaction_id)
-    return done if winner is None or ordinal is None else access.ours.commit_of(winner, ordinal, ack)
+    return done if winner is None or ordinal is None else commit_by_application(table, winner, ordinal, ack)
 
 
-def _done(access: Access, application: tuple[str, int], ack: str, snapshot: Snapshot, since: int | None = None) -> Commit | None:
+def _done(table: OpenTable, application: tuple[str, int], ack: str, snapshot: Snapshot, since: int | None = None) -> Commit | None:
     app, number = application
-    require_same_rows(snapshot.app_transactions, application, access.address.location)
+    require_same_rows(snapshot.app_transactions, application, table.location)
     known = snapshot.app_transactions.get(app)
     if known is None or known.version < number:
         return None
     began = snapshot.version if since is None else since
     later = False
-    for winner in _writers(access, application, snapshot.version):
+    for winner in _writers(table, application, snapshot.version):
         if winner.version <= began or winner.app_versions[app] == number:
-            return access.ours.commit_of(winner, winner.ordinal_of_app(app), ack)
+            return commit_by_application(table, winner, winner.ordinal_of_app(app), ack)
         later = True  # the application has gone on past this number, which refuses what was begun before
     return None if later else _CLEANED_UP
 
 
-def _writers(access: Access, application: tuple[str, int], upto: int) -> Iterator[Winner]:
+def _writers(table: OpenTable, application: tuple[str, int], upto: int) -> Iterator[Winner]:
     """The versions that wrote an application's transaction, or a higher number; newest first, as far back as the log goes."""
     app, number = application
     for version in range(upto, -1, -1):
-        winner = _version(access, version)
+        winner = _version(table, version)
         if winner is None:
             return
         wrote = winner.app_versions.get(app, number - 1)
@@ -121,11 +121,11 @@ def _writers(access: Access, application: tuple[str, int], upto: int) -> Iterato
             return
 
 
-def _version(access: Access, version: int) -> Winner | None:
+def _version(table: OpenTable, version: int) -> Winner | None:
     """A version as a winner; None if it was cleaned up."""
     try:
-        return access.ours.log.winner(version)
+        return table.log.winner(version)
     except LogGap:
-        if version >= min(list_versions(access.store).commits, default=-1):
+        if version >= min(list_versions(table.store).commits, default=-1):
             raise
         return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
-from ...coordinator.facade.values import Change, Reads
+from ...coordinator.api import Change, Reads, require_room, validate
 from ...coordinator.rules.intent import OWN_PARTITIONS
 from ...coordinator.rules.isolation import IsolationLevel, stricter, table_isolation, table_policy
 from ...coordinator.rules.operation_kinds import Kind
@@ -19,7 +20,7 @@ from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
-from ..client.access import Access
+from ..client.open_table import OpenTable
 from .data_writing import WritePlan
 from .draft import Draft
 from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for, rows_read
@@ -27,33 +28,33 @@ from .row_operations import reads_in, replaced_by, replaced_whole, require_room_
 MODES = ("append", "overwrite", "dynamic")
 
 
-def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
+def newest_for_append(table: OpenTable, *, numbered: bool = False) -> Snapshot:
     """The snapshot for a plain append: the one in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
 
     MaxCompute's policies compare appends with earlier commits: there it is the latest one. An append with an application's
     number needs everything acknowledged to any client before this call.
     """
-    head = access.ours.fresh_head() if numbered else access.ours.head(ahead=True)
-    snapshot = access.current()
+    head = table.fresh_head() if numbered else table.head(ahead=True)
+    snapshot = table.current()
     is_behind = head.version > snapshot.version
     compares = numbered or table_policy(snapshot.configuration).by_classes
     if is_behind and (compares or head.metadata_version > snapshot.version):
-        snapshot = access.latest()
+        snapshot = table.latest()
     check_writable(snapshot.protocol, snapshot.metadata)
     return snapshot
 
 
-def snapshot_for_change(access: Access, read_version: int | None = None, *, numbered: bool = False) -> Snapshot:
+def snapshot_for_change(table: OpenTable, read_version: int | None = None, *, numbered: bool = False) -> Snapshot:
     """The snapshot for a transaction that reads: the latest version, or the requested one. Raises UnsupportedFeature, VersionNotFound.
 
     One with an application's number needs everything acknowledged to any client before this call.
     """
-    _ = access.ours  # refuses a table opened for reading
+    _ = table  # refuses a table opened for reading
     if numbered:
-        access.ours.fresh_head()
-    latest = access.latest()
+        table.fresh_head()
+    latest = table.latest()
     check_writable(latest.protocol, latest.metadata)
-    return latest if read_version is None else access.at(read_version)
+    return latest if read_version is None else table.at(read_version)
 
 
 def require_no_later_version(location: str, version: int, works_on: int) -> None:
@@ -69,15 +70,15 @@ def require_no_later_version(location: str, version: int, works_on: int) -> None
 
 
 def require_unchanged(
-    access: Access, version: int, base: Snapshot, where: str | None, transaction_id: str, isolation: IsolationLevel | None
+    table: OpenTable, version: int, base: Snapshot, where: str | None, transaction_id: str, isolation: IsolationLevel | None
 ) -> None:
     """Raise the conflict if others changed what an earlier `version` than `base` held, all of it or the rows that satisfy `where`."""
-    earlier = access.at(version)
+    earlier = table.at(version)
     is_same = earlier.metadata.schema_string == base.metadata.schema_string  # another one is a conflict, whatever was read
-    draft = Draft(access.store, earlier, transaction_id)
+    draft = Draft(table.store, earlier, transaction_id)
     reads = rows_read(draft, where if is_same else None)
     change = Change(transaction_id, "READ", earlier, (), reads=reads, schema=draft.schema, isolation=isolation)
-    access.ours.validate(change, only_reads=True)
+    validate(table, change, only_reads=True)
 
 
 def require_one_version(read_version: int | None, if_version: int | None) -> None:
@@ -127,7 +128,7 @@ def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bo
     return plan
 
 
-def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -> None:
+def check_plan(table: OpenTable, plan: WritePlan, files: Sequence[AddFile] = ()) -> None:
     """Raise the conflict, if any, by which a plan can no longer be committed; `files` are those its writers made, as far as known.
 
     Costs one look at the head, and reads no row. The plan may still be refused: others go on committing, and the rows that a
@@ -136,10 +137,10 @@ def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -
     if plan.read_version < 0:
         return
     if plan.mode not in ("append", "dynamic") and not files:
-        require_room_for(_draft(access, plan, access.at(plan.read_version)), plan)
-    if access.ours.head().version <= plan.read_version:
+        require_room_for(_draft(table, plan, table.at(plan.read_version)), plan)
+    if table.head().version <= plan.read_version:
         return
-    latest = access.latest()
+    latest = table.latest()
     if plan.transaction is not None:
         app, number = plan.transaction
         known = latest.app_transactions.get(app)
@@ -148,19 +149,19 @@ def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -
     is_plain = plan.mode == "append" and not plan.depends and plan.if_version is None
     if is_plain and plan.transaction is None and latest.metadata == plan.metadata:
         return
-    access.ours.validate(_outline(access, plan, access.at(plan.read_version), files))
+    validate(table, _outline(table, plan, table.at(plan.read_version), files))
 
 
-def _draft(access: Access, plan: WritePlan, snapshot: Snapshot) -> Draft:
-    draft = Draft(access.store, snapshot, plan.transaction_id, access.ours.require_room)
+def _draft(table: OpenTable, plan: WritePlan, snapshot: Snapshot) -> Draft:
+    draft = Draft(table.store, snapshot, plan.transaction_id, partial(require_room, table))
     if plan.changes_metadata:
         draft.adopt(plan.metadata, plan.redefines)
     return draft
 
 
-def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
+def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
     """The certain part of the commit."""
-    now_ms = access.ours.now_ms()
+    now_ms = table.clock.now_ms()
     actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
     if plan.redefines is not None and plan.redefines.protocol != snapshot.protocol:
         actions.append(plan.redefines.protocol)
@@ -172,12 +173,12 @@ def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequenc
     reads: Reads | None = None
     kind, scope = Kind.APPEND, None
     if plan.mode != "append":
-        draft = _draft(access, plan, snapshot)
+        draft = _draft(table, plan, snapshot)
         gone = replaced_by(draft, plan, files)
         removals = Removals(replaced_whole(draft, gone), now_ms)
         reads, kind, scope = gone.reads, gone.kind, OWN_PARTITIONS if plan.mode == "dynamic" else gone.scope
     elif plan.depends:
-        reads = _read_elsewhere(Draft(access.store, snapshot, plan.transaction_id), plan.read_where)
+        reads = _read_elsewhere(Draft(table.store, snapshot, plan.transaction_id), plan.read_where)
     return Change(
         transaction_id=plan.transaction_id,
         operation="WRITE",

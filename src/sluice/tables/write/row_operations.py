@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.facade.values import Reads
+from ...coordinator.api import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddCDCFile, AddFile
 from ...storage.actions.file_removals import Removals

@@ -21,8 +21,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
+from ...coordinator.api import Timeout
 from ...coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
-from ...coordinator.facade.values import Timeout
 from ...coordinator.rules.refusal import refusal_error, withdrawal
 from ...storage.arguments import checked
 from ...storage.errors import InvalidRequest, Unavailable
@@ -59,10 +59,10 @@ class OpenTransaction(ABC, Generic[Answer]):
         """The transaction's GUID."""
 
     @abstractmethod
-    def _heard(self, limit: Timeout, *, withdraw: bool) -> Answer | None:
+    def _heard(self, limit: Timeout, *, withdrawing: bool) -> Answer | None:
         """The outcome since it was filed; None if there is no trace, so that it may be filed again. Raises the refusal.
 
-        An undecided one is decided now; with `withdraw` it is refused.
+        An undecided one is decided now; if `withdrawing`, it is refused.
         """
 
     @abstractmethod
@@ -162,7 +162,7 @@ class OpenTransaction(ABC, Generic[Answer]):
     def _known(self, limit: Timeout, *, withdraw: bool = False) -> Answer | None:
         """The result of `_heard`. An error that something is away would suggest that nothing was written, which is unknown after filing."""
         try:
-            known = self._heard(limit, withdraw=withdraw)
+            known = self._heard(limit, withdrawing=withdraw)
         except Unavailable as away:
             if not self._in_doubt:
                 raise

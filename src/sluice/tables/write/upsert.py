@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.facade.values import Reads
+from ...coordinator.api import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile, Metadata
 from ...storage.dataclass import dataclass

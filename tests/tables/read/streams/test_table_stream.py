@@ -21,8 +21,9 @@ from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.data.scan import TableScan
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, VersionNotFound
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import open_table
+from sluice.tables.client.published_table import PublishedTable
 from sluice.tables.read.published_versions import published_versions
 from sluice.tables.read.streams.offsets import Limits, Start, StreamOffset, StreamRules
 from sluice.tables.read.streams.table_stream import TableStream
@@ -42,7 +43,7 @@ def place() -> Iterator[Place]:
 
 def opened(place: Place, consistency: str = "latest", pause_s: float = 0.0, **rules: Any) -> TableStream:
     """A stream as a new process makes it."""
-    access = Access.opened(TableAddress.of(place.location, place.coordinator), consistency=consistency)
+    access = open_table(TableAddress.of(place.location, place.coordinator), consistency=consistency)
     where = rules.pop("where", None)
     return TableStream(access, published_versions(access, pause_s), StreamRules(**rules), where=where)
 
@@ -185,7 +186,7 @@ def test_what_is_behind(place: Place) -> None:
     for delay in range(3):
         table.append(flights(("JFK", 1, delay)))
     stream = opened(place)
-    sizes = stream._access.current().files["size"].to_pylist()
+    sizes = stream._table.current().files["size"].to_pylist()
     begin = stream.initial_offset(Start(version=1))
     assert stream.behind(begin) == {"version": 3, "versionsBehind": 3, "bytesBehind": sum(sizes)}
     assert stream.behind(stream.latest_offset(begin, ALL)) == {"version": 3, "versionsBehind": 0, "bytesBehind": 0}
@@ -301,7 +302,7 @@ def test_a_stream_publishes_what_a_dead_writer_left(place: Place, monkeypatch: p
     place.create(partition_by=[]).append(flights(("JFK", 1, 0)))
     left_s = [1.0]
     monkeypatch.setattr(Patience, "left_s", property(lambda _: left_s[0]))
-    access = Access.opened(TableAddress.of(place.location, place.coordinator))
+    access = open_table(TableAddress.of(place.location, place.coordinator))
     published = published_versions(access, 0.0)
     assert published.latest() == 1
     writer = Writer(place)
@@ -330,7 +331,8 @@ class Clock:
 
 def test_without_a_coordinator_the_store_is_asked_less_and_less_often(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create(partition_by=[])
-    access = Access.published(TableAddress.of(place.location))
+    address = TableAddress.of(place.location)
+    access = PublishedTable(address, address.store())
     disk = MemoryStore.open(place.location.removeprefix("memory://")).disk
     clock: Any = Clock()
     published = published_versions(access, 5.0, clock)

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ....coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock
+from ....coordinator.api import DEFAULT_TIMEOUT_S, Pin, SystemClock, bounding, pin_version
 from ....storage.actions import Metadata, actions_of
 from ....storage.actions.filetable import picked
 from ....storage.actions.texts import Text
@@ -19,7 +19,8 @@ from ....storage.log.paths import commit_path
 from ....storage.log.segment import list_versions
 from ....storage.log.timetravel import read_commit
 from ....storage.pruning.predicate import Predicate
-from ...client.access import Access
+from ...client.open_table import ReadTable
+from ...client.published_table import PublishedTable
 from ..published_versions import PublishedVersions
 from ..version_range import range_by_time
 from .offsets import Limits, Start, StreamOffset, StreamRules, another_table, in_another_order, of_another_kind
@@ -53,18 +54,18 @@ class TableStream:
 
     def __init__(
         self,
-        access: Access,
+        table: ReadTable,
         published: PublishedVersions,
         rules: StreamRules,
         base: tuple[int, Metadata] | None = None,
         where: str | None = None,
     ) -> None:
         """`base` is the version, and its metadata, whose schema the stream shows (None: the latest one), `where` a condition on rows."""
-        self._access, self._published, self._rules = access, published, rules
+        self._table, self._published, self._rules = table, published, rules
         if base is None:
-            current = access.current()
+            current = table.current()
             base = current.version, current.metadata
-        self.shown = StreamedTable(access.address.location, *base, rules)
+        self.shown = StreamedTable(table.location, *base, rules)
         """The table as the stream shows it."""
         self._where = None if where is None else Predicate.parse(where, self.shown.struct)
         self._texts: dict[int, Text] = {}
@@ -98,7 +99,7 @@ class TableStream:
     def _version_from(self, timestamp_ms: int) -> int:
         """The first version of this time or later; after the latest one if there is none yet."""
         try:
-            after = range_by_time(self._access, timestamp_ms - 1, None, "published").after
+            after = range_by_time(self._table, timestamp_ms - 1, None, "published").after
         except VersionNotFound as gone:
             if self._rules.fail_on_data_loss or gone.details.get("earliest") is None:
                 raise
@@ -214,7 +215,7 @@ class TableStream:
     def _text(self, version: int, latest: int) -> Text:
         """The commit of a version; the next ones are fetched with it. Raises VersionNotFound, LogGap."""
         if version not in self._texts:
-            store = self._access.store
+            store = self._table.store
             self._texts = {version: read_commit(store, version)}  # the first alone: it is the one that may be gone
             others = range(version + 1, min(version + _FETCHES_MAX, latest + 1))
             if others:
@@ -242,12 +243,12 @@ class TableStream:
         try:
             return self._first_of(version).files
         except VersionNotFound as gone:
-            earliest = min(list_versions(self._access.store).commits, default=None)
+            earliest = min(list_versions(self._table.store).commits, default=None)
             return self._gone(version, VersionNotFound(gone.message, **{**gone.details, "earliest": earliest}))
 
     def _first_of(self, version: int) -> _First:
         if self._first is None or self._first.version != version:
-            snapshot = self._access.at(version)
+            snapshot = self._table.at(version)
             order = FirstSnapshot(snapshot.files, self.shown.struct, self.shown.metadata.partition_columns, self._rules.event_time)
             files = StreamFiles.of_table(order.files, order.ends)
             self._first = _First(version, snapshot.timestamp_ms, order, files)
@@ -260,12 +261,11 @@ class TableStream:
 
     def _keep_pinned(self, version: int) -> None:
         """Keep the snapshot's files from garbage collection until all of them are read."""
-        if self._access.reads_only or (self._pin is not None and self._pin.held):
+        if isinstance(self._table, PublishedTable) or (self._pin is not None and self._pin.held):
             return
-        ours = self._access.ours
         try:
-            with ours.bounding(DEFAULT_TIMEOUT_S):
-                self._pin = ours.pin(version)
+            with bounding(DEFAULT_TIMEOUT_S, self._table.clock):
+                self._pin = pin_version(self._table.context, version)
         except VersionNotFound as beyond:  # a file that is gone is reported when it is read
             _log.info("version %d of %s cannot be pinned: %s", version, self.shown.location, beyond)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.facade.conflict_prediction import Foreseen, ForeseenTable, advice_of
+from sluice.coordinator.api import Foreseen, ForeseenTable, advice_of
 from sluice.coordinator.rules.isolation import IsolationLevel
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string()), pa.field("v", pa.float64())])

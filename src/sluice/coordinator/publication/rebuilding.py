@@ -19,19 +19,18 @@ from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ..errors import CoordinatorUnavailable, SessionLost
-from ..nodes.coordinator_id import address_text, identity_of, reachable_from
-from ..nodes.creation import make_tree, only_begun, remove_new_tree
+from ..nodes.context import TableContext
+from ..nodes.coordinator_id import address_text, identity_of, reachable_from, require_own_coordinator
+from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree
 from ..nodes.layout import RECOVERING
 from ..nodes.records import Head, Rendering, VersionPlan, digest
-from ..publication.rendering import render
 from ..rules.intent import Footprint, Intent
 from ..rules.winner import Member
 from ..service.address import Address
 from ..service.clock import Clock
 from ..service.connect import visiting
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
-from .registry import require_own_coordinator
-from .table import CoordinatedTable
+from .rendering import render
 
 _LETTING_GO_MAX: Final = 60
 _CLAIMS_MAX: Final = 5
@@ -42,61 +41,63 @@ _VISIT_S: Final = 5.0
 # -- whether there is anything to rebuild --------------------------------------------------------------------------------
 
 
-def require_nodes_lost(table: CoordinatedTable) -> None:
+def require_nodes_lost(context: TableContext) -> None:
     """Raise InvalidRequest if the coordinator has the table's nodes.
 
     Nodes in which nothing was ratified do not count: a client had begun to create a table.
     """
-    if table.exists() and not only_begun(table.context):
+    if check_tree(context) and not only_begun(context):
         raise InvalidRequest(
-            f"the coordinator has the nodes of {table.location}: there is nothing to recover. If they are those of a former table, "
+            f"the coordinator has the nodes of {context.tree.location}: there is nothing to recover. If they are those of a former table, "
             "use another location",
-            location=table.location,
+            location=context.tree.location,
         )
 
 
-def require_coordinator_lost(table: CoordinatedTable, snapshot: Snapshot, former: str | None) -> None:
+def require_coordinator_lost(context: TableContext, snapshot: Snapshot, former: str | None) -> None:
     """Raise unless the table is this coordinator's, or its own one is named in `former` and does not answer at its address."""
-    owner = require_owner_named(table, snapshot, former)
+    owner = require_owner_named(context, snapshot, former)
     text = snapshot.configuration.get(ADDRESS_KEY)
-    if owner is None or text is None or text == address_text(table.coordinator):  # a new coordinator is at this very address
+    if owner is None or text is None or text == address_text(context.coordinator):  # a new coordinator is at this very address
         return
     where = reachable_from(text)
     if where is None:
         return
-    here = Address.parse(table.coordinator)
+    here = Address.parse(context.coordinator)
     if where.scheme == here.scheme == "zk":  # with this one's credentials
         where = replace(here, place=where.place, chroot=where.chroot)
     where = replace(where, retry_s=_VISIT_S, connect_timeout_s=_VISIT_S)
     try:
         with visiting(where) as session:
-            found = identity_of(session)
+            answering = identity_of(session)
     except CoordinatorUnavailable:
         return
     # check: a-living-coordinator-keeps-its-tables
-    if found == owner:
+    if answering == owner:
         raise InvalidRequest(
-            f"the coordinator {owner} of {table.location} is alive: it answers at {text}. Use it. To move the table to another one, "
+            f"the coordinator {owner} of {context.tree.location} is alive: it answers at {text}. Use it. To move the table to another one, "
             "detach it there (sluice detach) and attach it here (sluice attach)",
-            location=table.location,
+            location=context.tree.location,
             owner=owner,
         )
 
 
-def require_owner_named(table: CoordinatedTable, snapshot: Snapshot, former: str | None) -> str | None:
+def require_owner_named(context: TableContext, snapshot: Snapshot, former: str | None) -> str | None:
     """The id of another coordinator that the table names; None for this one, or if it names none.
 
     Raises WrongCoordinator without `former` for a table of another coordinator, InvalidRequest if `former` is a different
     one.
     """
     owner = snapshot.configuration.get(COORDINATOR_KEY)
-    if owner is not None and table.context.in_session(identity_of) == owner:
+    if owner is not None and context.in_session(identity_of) == owner:
         return None  # also after an interrupted recovery
     if former is not None and former != owner:
         named = "no coordinator: leave it out" if owner is None else f"the coordinator {owner}"
-        raise InvalidRequest(f"former is {former!r}, but {table.location} names {named}", location=table.location, former=former)
+        raise InvalidRequest(
+            f"former is {former!r}, but {context.tree.location} names {named}", location=context.tree.location, former=former
+        )
     if former is None:
-        require_own_coordinator(table, snapshot)
+        require_own_coordinator(context, snapshot)
     return owner
 
 
@@ -109,20 +110,20 @@ class RebuildingClaim:
     The multi that makes the nodes checks the mark, since another client may have the claim by then.
     """
 
-    def __init__(self, table: CoordinatedTable, mark: str) -> None:
-        self._table = table
+    def __init__(self, context: TableContext, mark: str) -> None:
+        self._context = context
         self._mark = mark
 
     def require(self) -> None:
         """Raise Unavailable if the claim is gone: another client may have rebuilt the nodes."""
-        session = self._table.context.coordination
+        session = self._context.coordination
         session.barrier()
         if session.read(self._mark) is None:
             raise self._lost()
 
     def make_nodes(self, head: Head) -> None:
         """Make the nodes, replacing those of a client that saw no log and only begins to create the table."""
-        context = self._table.context
+        context = self._context
         while True:
             try:
                 # check: one-rebuilds-at-a-time (without , while_standing=[Check(self._mark, ANY_VERSION)])
@@ -134,23 +135,22 @@ class RebuildingClaim:
             remove_new_tree(context)
 
     def _lost(self) -> Unavailable:
-        location = self._table.location
+        location = self._context.tree.location
         return Unavailable(f"the claim to recover {location} is gone; repeat the recovery", location=location)
 
 
 @contextmanager
-def claimed(table: CoordinatedTable) -> Iterator[RebuildingClaim]:
+def rebuilding_claim(context: TableContext) -> Iterator[RebuildingClaim]:
     """Hold the claim to rebuild this table's nodes. Raises InvalidRequest if another client does, Unavailable."""
-    context = table.context
     session = context.coordination
     path = f"{RECOVERING}/{context.tree.root.rpartition('/')[2]}"
     session.ensure_path(RECOVERING)
     identity = uuid.uuid4().hex
-    claim = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": table.now_ms(), "id": identity}
+    claim = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": context.clock.now_ms(), "id": identity}
     mark = f"{path}.{identity}"
-    _claim(session, path, orjson.dumps(claim), mark, table.location)
+    _claim(session, path, orjson.dumps(claim), mark, context.tree.location)
     try:
-        yield RebuildingClaim(table, mark)
+        yield RebuildingClaim(context, mark)
     finally:
         _let_go(session, [path, mark], context.clock)
 
@@ -190,12 +190,12 @@ def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> N
 # -- the version that former clients cannot publish any more -------------------------------------------------------------
 
 
-def sealing_version(table: CoordinatedTable, snapshot: Snapshot, metadata: Metadata, timestamp_ms: int) -> bytes:
+def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadata, timestamp_ms: int) -> bytes:
     """The content of the version after `snapshot`: a commit that changes nothing except as `metadata` says."""
     actions = b"" if metadata == snapshot.metadata else encode_all([metadata])
     version = snapshot.version + 1
     intent = Intent(
-        transaction_id=table.new_transaction_id(),
+        transaction_id=context.new_transaction_id(),
         operation="RECOVER",
         read_version=snapshot.version,
         validated_through=snapshot.version,
@@ -203,6 +203,6 @@ def sealing_version(table: CoordinatedTable, snapshot: Snapshot, metadata: Metad
         footprint=Footprint(data_change=False),
         actions_digest=digest(actions),
         metadata_change=describe(snapshot.metadata, metadata) if actions else None,
-        client=table.context.client,
+        client=context.client,
     )
     return b"".join(pieces(render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, actions)], Rendering(timestamp_ms))))

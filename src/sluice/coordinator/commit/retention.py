@@ -1,4 +1,4 @@
-"""The facts that maintenance needs: transactions that may still need files, pinned versions, and the claim to write a checkpoint."""
+"""What garbage collection has to keep: versions that are needed, and the files of transactions that may still be committed."""
 
 from __future__ import annotations
 
@@ -6,54 +6,27 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from ..commit.queue import undecided
 from ..errors import SessionLost
 from ..fields import MalformedRecord
-from ..leases import pins
-from ..leases.pins import EVERYTHING
-from ..nodes import checkpoint_claim, presence
+from ..leases.pins import pinned_versions
 from ..nodes.context import TableContext
-from ..nodes.identity import Owner, id_in, owner_of, term_of
+from ..nodes.identity import Owner, owner_of
 from ..nodes.layout import GRAVES, SlotName, VerdictName
 from ..nodes.plans import close_owner, open_plans
 from ..nodes.presence import bury, oldest_term
 from ..nodes.records import BatchRecord, read_intent
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
 from ..service.store import CoordinationStore
-from .table import CoordinatedTable, of_table
-
-__all__ = [
-    "EVERYTHING",
-    "Owner",
-    "claim_checkpoint",
-    "clear_graves",
-    "finished",
-    "followed_from",
-    "id_in",
-    "needed_versions",
-    "owner_of",
-    "pinned_versions",
-    "raise_horizon",
-    "term_of",
-]
+from .queue import undecided
+from .table import CoordinatedTable
+from .transactions import outcome_of
 
 _SESSIONS_MAX: Final = 5
 
-claim_checkpoint = of_table(checkpoint_claim.claim_checkpoint)
-followed_from = of_table(pins.followed_from)
-pinned_versions = of_table(pins.pinned_versions)
-raise_horizon = of_table(pins.raise_horizon)
 
-
-def clear_graves(table: CoordinatedTable) -> None:
-    """Forget clients that were buried long ago."""
-    presence.clear_graves(table.context.coordination, now_ms=table.now_ms())
-
-
-def needed_versions(table: CoordinatedTable) -> Iterator[int]:
+def needed_versions(context: TableContext) -> Iterator[int]:
     """Versions before which nothing else of the log is needed: pinned, published, and known to undecided transactions."""
-    context = table.context
-    yield from pinned_versions(table)
+    yield from pinned_versions(context)
     state = context.read_published()
     yield -1 if state is None else state[0].version
     head = context.read_head()
@@ -70,7 +43,7 @@ def needed_versions(table: CoordinatedTable) -> Iterator[int]:
             continue
 
 
-def finished(
+def gone_and_busy(
     table: CoordinatedTable, owners: AbstractSet[Owner], plans_before_ms: int, *, dry_run: bool
 ) -> tuple[dict[Owner, int | None], frozenset[Owner]]:
     """The owners that are gone (with the term from which on they are not), and all owners that are busy.
@@ -133,7 +106,7 @@ def _settled_late(table: CoordinatedTable) -> frozenset[str]:
         for slot in map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ()):
             if slot is not None:
                 # check: late-slots-are-decided-first
-                outcome = table.outcome(slot.transaction_id, Deadline.after(bounded_s(DEFAULT_TIMEOUT_S), table.clock))
+                outcome = outcome_of(table, slot.transaction_id, Deadline.after(bounded_s(DEFAULT_TIMEOUT_S), table.clock))
                 published = outcome.commit is not None and outcome.commit.published
                 # check: late-slots-are-decided-first (without if outcome.error is not None or published else set())
                 # check: late-slots-of-commits-keep-nothing (without or published)

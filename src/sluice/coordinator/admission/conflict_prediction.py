@@ -24,8 +24,6 @@ from ..rules.explain.cases import Case, Read
 from ..rules.explain.decision import Explanation, explain
 from ..rules.isolation import IsolationLevel, table_policy
 
-__all__ = ["Explanation", "Foreseen", "ForeseenTable", "advice_of"]
-
 _FILES_MAX: Final = 256
 """Files of one operation that are compared; those that both concern come first."""
 _PARTITIONS_MAX: Final = 1024

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ...storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
-from ...storage.log.paths import commit_path
-from ..errors import UnknownFormat
-from ..fields import MalformedRecord
-from ..leases.listing import list_leases
-from ..nodes.context import TableContext
-from ..nodes.layout import NODES_OF_TABLES, SlotName, VerdictName
-from ..nodes.lease_records import Place
-from ..nodes.records import BatchRecord, Head, Published
-from .table import CoordinatedTable
+from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
+from ..storage.log.paths import commit_path
+from .errors import UnknownFormat
+from .fields import MalformedRecord
+from .leases.listing import list_leases
+from .nodes.context import TableContext
+from .nodes.creation import check_tree
+from .nodes.layout import NODES_OF_TABLES, SlotName, VerdictName
+from .nodes.lease_records import Place
+from .nodes.records import BatchRecord, Head, Published
 
 _HOUR_MS: Final = 3_600_000
 
 
-def examine_nodes(table: CoordinatedTable, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
+def examine_nodes(context: TableContext, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
     """Report ratified versions that the log lacks, leases held for long, and unneeded nodes.
 
     `seals` are the digests of the log's versions. Changes nothing.
     """
-    context = table.context
     tree, session = context.tree, context.coordination
-    if not table.exists():
+    if not check_tree(context):
         what = "the coordinator has no nodes of this table"
         report(Finding(ERROR, tree.root, what, "check that this is the coordinator of its writers; if its data were lost, sluice recover"))
         return
@@ -52,7 +51,7 @@ def examine_nodes(table: CoordinatedTable, seals: Mapping[int, Seal], report: Ca
         report(Finding(NOTE, tree.published, what, "the next commit, read or outcome through sluice publishes them"))
     _compare_records(context, seals, published, report)
     _stray(context, head, published, report)
-    now_ms = table.now_ms()
+    now_ms = context.clock.now_ms()
     for lease in list_leases(session, Place.of_table(tree)):
         hours = (now_ms - lease.since_ms) / _HOUR_MS
         if lease.held and hours >= 1:

@@ -1,0 +1,92 @@
+"""What the floors above use of the coordinator, besides `rules`, `errors`, `limits`, `times` and `health`: nothing else is theirs.
+
+A table is one object, `CoordinatedTable` (`commit/table.py`). A function that needs only a table's nodes takes its `context`. Each name is
+imported when it is first used: a program that only reads loads less.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .admission.change import Change, Reads
+    from .admission.change_footprint import touched_by_reads
+    from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
+    from .admission.submission import require_room, submit, submit_together
+    from .admission.validation import commit_by_application, operation_that_lost, validate
+    from .catalog.dropped import close_named, dropped_as, dropped_tables, find_name, forget_dropped, reopen_dropped, schedule_removal
+    from .catalog.meaning import CatalogClient, Found
+    from .catalog.names import TableName
+    from .catalog.namespaces import (
+        alter_namespace,
+        create_namespace,
+        drop_namespace,
+        list_names,
+        list_namespaces,
+        read_namespace,
+        root_of,
+        set_root,
+    )
+    from .catalog.naming import NewName, claim_name, make_named, register_name, remove_name, rename_table, taken_back_on_failure
+    from .commit.consistent_cut import version_beside, versions_together
+    from .commit.listing import Queued, RefusedTransaction, list_queue, list_refused
+    from .commit.outcomes import Commit, Outcome
+    from .commit.retention import gone_and_busy, needed_versions
+    from .commit.table import CoordinatedTable, open_context
+    from .commit.transactions import outcome_of, settle_queue
+    from .errors import naming
+    from .examination import examine_nodes
+    from .leases.consumers import Hold, consumers_of, hold_consumer
+    from .leases.granting import release_nodes
+    from .leases.lease import Lease
+    from .leases.listing import break_lease, list_broken, list_leases, place_of_table
+    from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
+    from .leases.requests import LeaseOn, lease, lease_on, lease_on_table, leases
+    from .leases.scopes import PartitionScope
+    from .leases.tickets import Ticket, leave_ticket, take_ticket
+    from .leases.turns import Chance, advice, lasting_s, lent_to_threads, named_after, reserve, turns_stand
+    from .nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
+    from .nodes.checkpoint_claim import claim_checkpoint
+    from .nodes.context import TableContext
+    from .nodes.coordinator_id import named_after_coordinator, require_coordinator, require_one_coordinator, require_own_coordinator
+    from .nodes.creation import check_tree, known_locations, make_tree, only_begun, register_beside_log, remove_new_tree, require_settled
+    from .nodes.identity import Owner, another_id, id_in, owner_of, term_of
+    from .nodes.layout import TableTree
+    from .nodes.lease_records import EXCLUSIVE, SHARED, Broken, Place
+    from .nodes.plans import close_plan, open_plan
+    from .nodes.presence import clear_graves, list_clients, this_client
+    from .nodes.records import Head
+    from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
+    from .publication.log_checks import refuse_old_data
+    from .publication.rebuilding import (
+        RebuildingClaim,
+        rebuilding_claim,
+        require_coordinator_lost,
+        require_nodes_lost,
+        require_owner_named,
+        sealing_version,
+    )
+    from .publication.waiting import VersionWatch
+    from .rules.explain.decision import Explanation
+    from .service.address import Address
+    from .service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, InParts, SystemClock, Timeout, bounding, within_this_call
+    from .service.connect import connect, release, start_embedded
+    from .service.store import CoordinationStore
+
+_MODULE_OF: Final = {
+    each.name: node.module
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
+    if isinstance(node, ast.ImportFrom) and node.level
+    for each in node.names
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_MODULE_OF[name]}", __package__), name)
+    return value

@@ -1,0 +1,341 @@
+"""A table that is open in this process, with the snapshots at hand; and how it is opened.
+
+Ratified versions may be unpublished, because their publisher died or is about to publish. Here they count; other clients read the log
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from ...coordinator.api import (
+    CoordinatedTable,
+    Head,
+    TableContext,
+    Timeout,
+    bounding,
+    check_tree,
+    id_in,
+    refuse_old_data,
+    require_own_coordinator,
+    settle_queue,
+)
+from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
+from ...coordinator.limits import Limits
+from ...storage.actions import Action, actions_of
+from ...storage.actions.features import is_managed
+from ...storage.actions.texts import stored_text
+from ...storage.caches import ForkSafeLock
+from ...storage.constants import PROBE_PREFIX
+from ...storage.errors import CorruptLogFile, ForeignCommit, LogGap, NotATable, ObjectNotFound, TableNotFound, Unavailable, VersionNotFound
+from ...storage.log.paths import commit_path
+from ...storage.log.segment import latest_version
+from ...storage.log.snapshot import Snapshot
+from ...storage.stores.objects import ObjectStore
+from .address import TableAddress
+from .published_table import PublishedTable, beyond
+
+_SETTLE_TIMEOUT_S: Final = 120.0
+_RELOAD_BEYOND_VERSIONS = 200
+_SNAPSHOTS_KEPT = 8
+_SNAPSHOTS_BYTES_MAX = 256 * 1024 * 1024
+"""The memory for snapshots besides the newest; the file lists of a table with a million files alone take more."""
+
+
+class OpenTable(CoordinatedTable):
+    """A coordinated table with its newest snapshots. Thread-safe.
+
+    The last few are kept, since an operation may be based on one that others have moved on from; they share their common
+    parts.
+    """
+
+    def __init__(self, address: TableAddress, context: TableContext, consistency: str = "latest") -> None:
+        """`consistency` is the level of reads that name none."""
+        super().__init__(context)
+        self.address = address
+        self.consistency = consistency
+        self._published = PublishedTable(address, self.store)
+        """What the log shows, kept apart from the snapshots: nothing but the head confirms it; and ratified versions at hand may be ahead
+        of the log, or lost, and their numbers reused.
+        """
+        self._snapshots: dict[int, Snapshot] = {}
+        self._snapshots_lock = ForkSafeLock()
+
+    @staticmethod
+    def of(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> OpenTable:
+        """Connects to the coordinator and announces this client, without asking whether a table exists. Raises CoordinatorUnavailable."""
+        return OpenTable(address, address.context(limits), consistency)
+
+    def new_transaction_id(self) -> str:
+        """A GUID that names a transaction for ever and is part of its files' names, so that their owner is known.
+
+        Raises LogGap or TableDropped if the log that this object has read is gone, CorruptLogFile if its times are out of order: then
+        nothing is written.
+        """
+        at_hand = self._newest()
+        if at_hand is not None:
+            at_hand.require_order()
+            self.publisher.log_presence.require(at_hand.version)
+        return self.context.new_transaction_id()
+
+    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
+        """The snapshot for a reader, by a level (None: the table's); `version` selects one.
+
+        =============  ==================================================================================================
+        ``latest``     includes the last commit acknowledged to anybody before the call
+        ``published``  what the object store shows, without the coordinator: works while that is away
+        ``serial``     like ``latest``, after everything queued now was decided, even if its writer is dead
+        ``session``    includes everything committed through this table object; no round trip if a snapshot in hand does
+        =============  ==================================================================================================
+
+        `timeout_s` limits the wait for the coordinator, and for undecided transactions ("serial"). Raises InvalidRequest for
+        an unknown level, VersionNotFound, Unavailable, TreeReplaced.
+        """
+        level = self.consistency if consistency is None else consistency
+        if level == "published":
+            return self._published.at(version)
+        try:
+            with bounding(timeout_s, self.clock) as deadline:
+                # check: what-is-in-hand-is-of-this-tree
+                self.require_same_tree()  # the snapshot in hand may have been lost with the tree it was ratified in
+                if version is not None:
+                    return self.at(version)
+                if level == "session":
+                    return self._read_session()
+                if level == "serial":
+                    # check: serial-settles-the-queue
+                    settle_queue(self, deadline)
+                head = self.fresh_head()
+                snapshot = self._decided(head)
+                # check: who-reads-helps-to-publish
+                self.help_to_publish(head)
+                return snapshot
+        except OutcomeUnknown as undecided:
+            raise Unavailable(
+                f"the queue of {self.location} could not be decided in the time given (transaction "
+                f"{undecided.transaction_id} is the last in it): repeat the read, or read with consistency='latest'",
+                location=self.location,
+            ) from undecided
+        except CoordinatorUnavailable as away:
+            advice = "consistency='published' reads what is published without the coordinator"
+            raise type(away)(f"{away.message}; {advice}", **away.details) from away
+
+    def current(self) -> Snapshot:
+        """The newest snapshot in this process, read from the log if there is none yet."""
+        return self._newest() or self.latest()
+
+    def latest(self) -> Snapshot:
+        """The newest ratified version."""
+        return self.at(None)
+
+    def at(self, version: int | None) -> Snapshot:
+        """The snapshot of a version. Raises VersionNotFound if it does not exist (any more), InvalidRequest if it is not a number."""
+        at_hand = None if version is None else self._snapshots.get(version)
+        if at_hand is not None:
+            return at_hand
+        head = self.head()
+        if head.version < 0:  # the server of a new session lags behind the table's first version
+            head = self.head_beside_log()
+        if version is not None and version < head.version:
+            return self._advanced(version)
+        if version is not None and version > head.version:
+            head = self.fresh_head()  # includes every acknowledged version
+            if version > head.version:
+                raise beyond(self.location, version, head.version)
+        return self._decided(head)
+
+    def _decided(self, head: Head) -> Snapshot:
+        at_hand = self._snapshots.get(head.version)
+        return at_hand if at_hand is not None else self.keep(self._advanced(head.version))
+
+    def _read_session(self) -> Snapshot:
+        """The newest snapshot in hand if it includes everything committed here, else a new one."""
+        at_hand, mine = self._newest(), self.last_committed
+        if at_hand is None:
+            return self.latest()
+        # check: sessions-show-their-own (always)
+        if mine <= at_hand.version:
+            return at_hand
+        if mine - at_hand.version > _RELOAD_BEYOND_VERSIONS:
+            return self.keep(self._advanced(mine))
+        versions = range(at_hand.version + 1, mine + 1)
+        return self.keep(at_hand.advance([(version, self._actions(version)) for version in versions]))
+
+    def _actions(self, version: int) -> Iterable[Action]:
+        """A ratified version: as this client made it, else from its file, else (if unpublished) from the coordinator."""
+        content = self.log.known(version)
+        try:
+            return actions_of(content or stored_text(self.store, commit_path(version)), name=commit_path(version))
+        except ObjectNotFound:
+            return self.log.actions(version)
+
+    def _published_version(self) -> int:
+        """The last version in the log; publishes the first version here if nobody has yet."""
+        published = self.published_version()
+        return published if published >= 0 else self.publish()
+
+    def _advanced(self, version: int) -> Snapshot:
+        at_hand = self._newest()
+        if at_hand is None or version < at_hand.version or version - at_hand.version > _RELOAD_BEYOND_VERSIONS:
+            # never beyond: a version that was not ratified does not count
+            at_hand = Snapshot.load(self.store, version=min(version, self._published_version()))
+        versions = range(at_hand.version + 1, version + 1)
+        try:
+            return at_hand.advance(self.log.commits(versions)) if versions else at_hand
+        except LogGap as gap:
+            if at_hand.version not in self._snapshots:
+                raise
+            with self._snapshots_lock:  # perhaps it was kept so long that the log after it was cleaned up
+                self._snapshots.clear()
+            try:
+                return self._advanced(version)
+            except VersionNotFound:
+                raise gap from None
+
+    def keep(self, fresh: Snapshot) -> Snapshot:
+        """Keep a snapshot, which was read elsewhere; returns it."""
+        with self._snapshots_lock:
+            self._snapshots[fresh.version] = fresh
+            while len(self._snapshots) > _SNAPSHOTS_KEPT or self._held_beside(fresh) > _SNAPSHOTS_BYTES_MAX:
+                del self._snapshots[min(self._snapshots)]
+        return fresh
+
+    def _held_beside(self, fresh: Snapshot) -> int:
+        """The bytes of the snapshots besides this one."""
+        held: dict[int, int] = {}
+        for snapshot in self._snapshots.values():
+            held.update(snapshot.held)
+        return sum(size for table, size in held.items() if table not in fresh.held)
+
+    def _newest(self) -> Snapshot | None:
+        with self._snapshots_lock:
+            return self._snapshots[max(self._snapshots)] if self._snapshots else None
+
+    def refuse_foreign(self, snapshot: Snapshot, head: Head) -> None:
+        """Raise for a version in the log beyond the head: it was not ratified, so somebody bypasses the coordinator."""
+        location = self.location
+        if head.table_id and snapshot.metadata.id != head.table_id:
+            raise ForeignCommit(
+                f"the log of {location} belongs to another table (id {snapshot.metadata.id}) than the one the coordinator keeps "
+                f"(id {head.table_id}): its folder was replaced; restore it, or use another location",
+                location=location,
+                version=snapshot.version,
+            )
+        self.refuse_beyond(snapshot.version, head)
+
+    def refuse_beyond(self, latest: int, head: Head) -> None:
+        """Raise ForeignCommit for a log whose `latest` version is beyond the head."""
+        location = self.location
+        if latest <= head.version:
+            return
+        now = self.fresh_head()  # a lagging server would make its own commits look foreign
+        if latest > now.version >= 0:
+            # check: old-data-are-no-foreign-commit
+            refuse_old_data(self.store, now.version + 1)
+            raise ForeignCommit(
+                f"version {now.version + 1} in the log of {location} was not committed through sluice (the log has version "
+                f"{latest}, the coordinator ratified {now.version}); stop that writer, move the log's files from "
+                "that version on to another place, and write their rows again through sluice",
+                version=now.version + 1,
+                location=location,
+            )
+
+
+ReadTable: TypeAlias = OpenTable | PublishedTable
+
+
+# -- opening ---------------------------------------------------------------------------------------------------------------
+
+
+def open_table(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> ReadTable:
+    """The table, without its coordinator if the level is "published". Raises InvalidRequest for an unknown level."""
+    if consistency != "published":
+        return open_coordinated(address, limits, consistency)
+    table = PublishedTable(address, address.store())
+    table.latest()
+    return table
+
+
+def open_coordinated(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> OpenTable:
+    """A table that sluice manages; `consistency` is the default level of its reads.
+
+    Raises TableNotFound, NotATable (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
+    Files that writers left which did not come to create the table are no table.
+    """
+    store = address.store()
+    table: OpenTable | None = None
+    try:
+        snapshot = Snapshot.load(store)
+    except (TableNotFound, NotATable) as missing:
+        table = OpenTable.of(address, limits, consistency)
+        if not check_tree(table.context) or table.head().version < 0:
+            if isinstance(missing, NotATable) and _begun_only(store):
+                raise _begun(store) from missing
+            raise
+        snapshot = first_published(table)
+    except CorruptLogFile:
+        table = OpenTable.of(address, limits, consistency)
+        latest = latest_version(store)
+        if latest is not None and check_tree(table.context):
+            table.refuse_beyond(latest, table.head())
+        raise
+    table = table or OpenTable.of(address, limits, consistency)
+    require_own_coordinator(table.context, snapshot)
+    head = table.head_beside_log() if is_managed(snapshot.protocol) else None
+    if head is None or head.detached:
+        snapshot = all_published(table, snapshot)
+        if not is_managed(snapshot.protocol):
+            raise NotATable(
+                f"{address.location} is a Delta table that sluice does not manage; bring it in with "
+                f"sluice.Table.attach({address.location!r}), or read it with consistency='published'",
+                location=address.location,
+            )
+        require_own_coordinator(table.context, snapshot)
+        head = table.head_beside_log()
+    table.keep(snapshot)
+    table.refuse_foreign(snapshot, head)
+    if snapshot.version < head.version:
+        table.latest()  # raises LogGap if published versions are missing
+    return table
+
+
+def first_published(table: CoordinatedTable) -> Snapshot:
+    """The snapshot of a table that the coordinator knows but the log did not show: its first version may not be published yet."""
+    if table.published_version() < 0:
+        table.publish()
+    try:
+        return Snapshot.load(table.store)
+    except (TableNotFound, NotATable) as missing:
+        version = table.head().version
+        raise LogGap(
+            f"the coordinator keeps a table at {table.location}, at version {version}, but its log is gone ({missing.message}): "
+            f"restore the log from a copy, or let go of the table: sluice forget {table.location}",
+            location=table.location,
+            version=version,
+        ) from missing
+
+
+def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
+    """The table after everything that is ratified, publishing it here if nobody has yet.
+
+    Needed before deciding whether a table is sluice's: the version that attached or detached it may be one of those. Raises
+    ForeignCommit if another engine wrote in its place, and Unavailable.
+    """
+    if not check_tree(table.context):
+        return snapshot
+    table.publish(up_to_date=True)
+    return snapshot.refresh(table.store)
+
+
+def _begun_only(store: ObjectStore) -> bool:
+    """Whether each object has the id of a transaction in its name: a log, and files of others, have none."""
+    return all(each.key.startswith(PROBE_PREFIX) or id_in(each.key) is not None for each in store.list_from("", recursive=True))
+
+
+def _begun(store: ObjectStore) -> TableNotFound:
+    return TableNotFound(
+        f"there is no table at {store.location}: transactions that would have created it left files, and have not committed; create the "
+        "table, and a vacuum removes those files",
+        location=store.location,
+    )
