@@ -118,8 +118,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what `--notices` asks for; mark what starts a server; sort by kind for `scheduling`.
 
-    Of each kind the tests with S3 come first, so that few workers start its servers, then those that take long. The many small tests that
-    ask another Spark session come before the programs: none is left for a worker without it.
+    Of each kind the tests with S3 come first, so that few workers start its servers, then those that take long. Before them come the many
+    small tests that share answers of Spark: none is left for a worker that has not asked.
     """
     names = set(filter(None, str(config.getoption("--notices")).split(",")))
     if names:
@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(
         key=lambda item: (
             kind_of(item),
-            "spark_jvm" in getattr(item, "fixturenames", ()),
+            "spark_rows" not in getattr(item, "fixturenames", ()),
             *(item.get_closest_marker(marker) is None for marker in ("s3", "slow")),
         )
     )

@@ -29,7 +29,7 @@ WORTH_A_JVM: Final = 50
 def kind_of(item: pytest.Item) -> int:
     """PROGRAMS, SESSIONS or OTHERS: which of a worker's JVMs a test needs."""
     names = getattr(item, "fixturenames", ())
-    if "spark_jvm" in names or "spark_rows" in names:
+    if "spark_jvm" in names:
         return PROGRAMS
     return SESSIONS if "spark" in names else OTHERS
 

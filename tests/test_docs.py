@@ -86,6 +86,10 @@ def uses_spark(page: Path) -> bool:
     return any("pyspark" in block.code for block in python_of(page))
 
 
+LARGE = {DOCS / "spark.md", DOCS / "sql.md", DOCS / "streaming.md"}
+"""They need three times as much of Spark as the other pages; `sql_contract` and `spark_integration` try what they show."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if python_of(page) and not uses_spark(page)], ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
@@ -94,7 +98,9 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if uses_spark(page)], ids=name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=name(page), marks=[pytest.mark.long] * (page in LARGE)) for page in PAGES if uses_spark(page)]
+)
 def test_python_blocks_run_on_spark(page: Path, tmp_path: Path, spark_jvm: SparkJvm) -> None:
     result = run(name(page), python_of(page), tmp_path, installs(page), spark_jvm)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"

@@ -44,7 +44,7 @@ QUERY = "AS SELECT CAST({n} AS BIGINT) AS id, {n} AS n"
     ],
     ids=["if not exists", "if not exists as select", "or replace", "or replace as select"],
 )
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(attempt, marks=pytest.mark.long) for attempt in (1, 2))])
 def test_all_statements_succeed_and_there_is_one_table(warehouse: Warehouse, target: str, text: str, rows: int, attempt: int) -> None:
     name = target.format(folder=warehouse.folder)
     at_once(lambda n: warehouse.sql(text.format(target=name, n=n)))

@@ -48,7 +48,10 @@ WAYS: dict[str, tuple[Callable[[Warehouse, int], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+ALWAYS = ("saveAsTable append", "IF NOT EXISTS AS SELECT", "createOrReplace")
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.long] * (way not in ALWAYS)) for way in WAYS])
 def test_all_threads_succeed_and_there_is_one_table(warehouse: Warehouse, way: str) -> None:
     create, expected = WAYS[way]
     at_once(lambda number: create(warehouse, number))

@@ -12,12 +12,14 @@ from .conftest import Warehouse
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
 
 BY_SPARK = [each for each in STATEMENTS if each.split()[0] in ("INSERT", "UPDATE", "MERGE", "OPTIMIZE")]
+ONE_OF_EACH = list({each.split()[0]: each for each in BY_SPARK}.values())
 
 
-def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("statements", [ONE_OF_EACH, pytest.param(BY_SPARK, marks=pytest.mark.long)], ids=["one of each", "all"])
+def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse, statements: list[str]) -> None:
     prepare(warehouse.sql)
     table = warehouse.catalog.open("sales.t")
-    for version, statement in enumerate(BY_SPARK, 3):
+    for version, statement in enumerate(statements, 3):
         for other, error in ((version - 1, sluice.ConcurrentModification), (version + 1, sluice.VersionNotFound)):
             with pytest.raises(error):
                 warehouse.sql(f"IF VERSION {other} {statement}")

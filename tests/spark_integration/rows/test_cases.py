@@ -28,14 +28,14 @@ from .cases.tables import make
 
 pytestmark = pytest.mark.spark
 
-SHORT: Final = 8
+SHORT: Final = 16
 LIMITS: Final = ("_LOCAL_ROWS_MAX", "_LOCAL_BYTES_MAX", "_SENT_ROWS_MAX", "_SENT_BYTES_MAX")
 """Up to which size a source is part of the plan, and up to which it is sent to every task."""
 
 
 def _combinations() -> Iterator[Any]:
-    """Each case once in each way. All but every eighth case in one way, another one from case to case, are of the long tests: a case takes
-    a second of Spark, and runs once without Spark in any case.
+    """Each case once in each way. All but every sixteenth case in one way, another one from case to case, are of the long tests: a case
+    takes a second of Spark, and runs once without Spark in any case.
     """
     for number, case in enumerate(CASES):
         sizes = (0, math.inf) if case.do.startswith("MERGE") else (math.inf,)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
+from sluice.spark_integration.rows import located
 from sluice.spark_integration.rows import merge as merging
 from sluice.spark_integration.rows import source as sources
 from sluice.spark_integration.rows.analysis import AnalysedMerge
@@ -232,8 +233,10 @@ def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place
         assert merge_rows(tx, spark, MergeRequest(frame, "t.id = s.id", [Clause("matched", "delete")], "t", "s")).deleted == 1
 
 
-@pytest.mark.parametrize("place", [pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
-def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place) -> None:
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.long])], indirect=True)
+def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not place.storage_options:
+        monkeypatch.setattr(located, "why_not_native", lambda *_: "as on S3")
     table = made(place)
     assert "id = 7 (2 times)" in refused(spark, table, new_rows(spark, [7, 7, 8]), "t.id = s.id", UPSERT[0])
     with table.begin() as tx:

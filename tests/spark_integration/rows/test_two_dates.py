@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,10 @@ pytestmark = pytest.mark.spark
 
 ON: Final = "s.user_id = t.user_id AND s.date = t.date AND s.country = t.country"
 BEFORE: Final = [(1, "2026-01-01", "at", 1), (2, "2026-01-01", "ch", 1), (1, "2026-01-02", "at", 1), (2, "2026-01-02", "ch", 1)]
-MORE: Final = (("api", 0), ("spark", math.inf))
+LEVELS: Final = ("Serializable", "WriteSerializable")
+CELLS: Final = list(product([("api", math.inf), ("api", 0), ("spark", math.inf), ("spark", 0), ("duckdb", math.inf)], LEVELS))
+ALWAYS: Final = {(("api", math.inf), "Serializable"), (("spark", 0), "WriteSerializable"), *product([("duckdb", math.inf)], LEVELS)}
+"""Those of the cells that the standard suite has."""
 MERGED_BY: Final[dict[str, Any]] = {"api": tables, "spark": rows, "duckdb": changing}
 """The modules that carry a merge out, between the beginning and the commit of its transaction."""
 
@@ -79,10 +83,8 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, way: str, work: Callable[[], None
     monkeypatch.setattr(module, "merge_rows", merging)
 
 
-@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
 @pytest.mark.parametrize(
-    ("way", "size"),
-    [("api", math.inf), ("spark", 0), ("duckdb", math.inf), *(pytest.param(*each, marks=pytest.mark.long) for each in MORE)],
+    ("way", "size", "level"), [pytest.param(*way, level, marks=[pytest.mark.long] * ((way, level) not in ALWAYS)) for way, level in CELLS]
 )
 def test_jobs_of_two_dates_both_commit(
     spark: SparkSession, coordinator: str, monkeypatch: pytest.MonkeyPatch, way: str, size: float, level: str

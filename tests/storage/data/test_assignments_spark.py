@@ -15,9 +15,10 @@ from sluice.storage.errors import PredicateError, SchemaMismatch
 from sluice.storage.expressions.evaluate import run
 from sluice.storage.expressions.parse import parse
 from sluice.storage.schema.schema import StructField, StructType, from_arrow
+from tests.spark_integration.conftest import spark
 from tests.storage.pruning.test_predicate_spark import spark_rows, table
 
-__all__ = ["spark_rows", "table"]
+__all__ = ["spark", "spark_rows", "table"]
 
 pytestmark = pytest.mark.spark
 
@@ -99,7 +100,7 @@ def targets(spark_rows: Any, table: pa.Table, tmp_path_factory: pytest.TempPathF
     return TARGETS
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [pytest.param(each, marks=[pytest.mark.long] * (number % 2)) for number, each in enumerate(TARGETS)])
 def test_stores_what_spark_stores(target: str, targets: list[str], table: pa.Table, spark_rows: Any) -> None:
     column = from_arrow(table.schema).get(target)
     assert column is not None

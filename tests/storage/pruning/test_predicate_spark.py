@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from sluice.storage.errors import PredicateError
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import from_arrow
+from tests.spark_integration.conftest import spark
 
-pyspark = pytest.importorskip("pyspark")
+__all__ = ["spark"]
+
 pytestmark = pytest.mark.spark
 
 UTC = timezone.utc
@@ -115,28 +115,14 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark_rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_rows(spark: SparkSession, table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
     """The table as a Spark data frame."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     path = Path(tmp_path_factory.mktemp("values")) / "values.parquet"
     pq.write_table(table, path)
-    there = SparkSession.getActiveSession()
-    began = there or (
-        SparkSession.builder.master("local[2,2]")  # which the process's other tests need: its first session decides
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.warehouse.dir", str(path.with_name("warehouse")))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session = began.newSession()  # other tests of this process have other settings and views
+    session = spark.newSession()  # other tests of this process have other settings and views
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
-    yield session.read.parquet(str(path)).coalesce(1)  # one row group in one task: the rows keep their order
-    if there is None:
-        began.stop()
+    return session.read.parquet(str(path)).coalesce(1)  # one row group in one task: the rows keep their order
 
 
 @pytest.fixture(scope="session")

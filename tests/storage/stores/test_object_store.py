@@ -138,7 +138,7 @@ def test_what_is_not_there_is_not_found(store: ObjectStore, read: Callable[[Obje
 @of_every_kind
 def test_put_if_absent_sends_a_stream(store: ObjectStore) -> None:
     """Content too large to hold: a commit that removes very many files."""
-    store.put("staged", os.urandom(20 * MIB))
+    store.put("staged", os.urandom(10 * MIB))
     text = concatenated([b"first line", stored_text(store, "staged")])
     assert isinstance(text, LongText)
     assert store.put_if_absent("folder/object", stream_of(text, sha256(text))) is True

@@ -68,8 +68,14 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 @pytest.mark.shows("other-release")
-@pytest.mark.parametrize("fast_path", [True, False])
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize(
+    ("mode", "fast_path"),
+    [
+        ("append", True),
+        ("overwrite", False),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("append", False), ("overwrite", True))),
+    ],
+)
 def test_this_release_publishes_what_a_newer_one_ratified(place: Place, newer: Release, mode: str, fast_path: bool) -> None:
     [transaction_id, *_] = newer.write(place.order(mode, fast_path=fast_path), dies_at="after-ratify")
     table = place.open()

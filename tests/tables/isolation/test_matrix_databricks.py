@@ -1,4 +1,5 @@
-"""Both of Databricks' tables of what can conflict, cell by cell, through transactions that run at the same time on a real ZooKeeper.
+"""Both of Databricks' tables of what can conflict, cell by cell, through transactions that run at the same time; in the long tests
+on a real ZooKeeper.
 
 Which cell says what is read from the documentation's own tables (tests/coordinator/conflict_matrices.json). Their cells are
 about pairs in either order; here each pair meets in both. What is better here than documented: deletion vectors let writers
@@ -188,10 +189,11 @@ def one_of_each() -> Iterator[Case]:
 
 
 @pytest.fixture
-def place(zookeeper_hosts: str) -> Iterator[Place]:
-    """A table of its own, in memory, in a tree of the real coordinator that the module's tests share."""
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A table of its own in memory, with a coordinator in memory; in the long tests with a tree of the real one, which they share."""
     name = uuid.uuid4().hex
-    yield Place(f"memory://{name}", f"zk://{zookeeper_hosts}/matrices")
+    is_long = request.node.get_closest_marker("long") is not None
+    yield Place(f"memory://{name}", f"zk://{request.getfixturevalue('zookeeper_hosts')}/matrices" if is_long else f"memory://{name}")
     MemoryStore.open(name).forget()
 
 
@@ -214,18 +216,21 @@ def check(place: Place, case: Case, *, begun_later: bool = True, monkeypatch: py
         assert type(met.refusal) is errors.ConcurrentAppendException
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(one_of_each()), ids=str)
 def test_a_cell(place: Place, case: Case) -> None:
     check(place, case)
 
 
 @pytest.mark.long
+@pytest.mark.zookeeper
 @pytest.mark.parametrize("case", list(every_case()), ids=str)
 def test_every_operation_of_a_cell_begun_the_other_way_round(place: Place, case: Case) -> None:
     check(place, case, begun_later=False)
 
 
 @pytest.mark.long
+@pytest.mark.zookeeper
 @pytest.mark.parametrize("case", list(every_case()), ids=str)
 def test_every_operation_of_a_cell_in_one_queue(place: Place, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     check(place, case, monkeypatch=monkeypatch)

@@ -1,4 +1,4 @@
-"""MaxCompute's matrices, cell by cell, through transactions that run at the same time on a real ZooKeeper.
+"""MaxCompute's matrices, cell by cell, through transactions that run at the same time; in the long tests on a real ZooKeeper.
 
 Which cell says what is read from the documentation's own tables (tests/coordinator/conflict_matrices.json). Each pair of
 operations is in a matrix twice, as (earlier, later) and as (later, earlier), so that both orders of arrival are met.
@@ -119,10 +119,11 @@ def one_of_each() -> Iterator[Case]:
 
 
 @pytest.fixture
-def place(zookeeper_hosts: str) -> Iterator[Place]:
-    """A table of its own, in memory, in a tree of the real coordinator that the module's tests share."""
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A table of its own in memory, with a coordinator in memory; in the long tests with a tree of the real one, which they share."""
     name = uuid.uuid4().hex
-    yield Place(f"memory://{name}", f"zk://{zookeeper_hosts}/matrices")
+    is_long = request.node.get_closest_marker("long") is not None
+    yield Place(f"memory://{name}", f"zk://{request.getfixturevalue('zookeeper_hosts')}/matrices" if is_long else f"memory://{name}")
     MemoryStore.open(name).forget()
 
 
@@ -151,18 +152,21 @@ def check(place: Place, case: Case, *, begun_later: bool = True, monkeypatch: py
         assert met.rebased, "what the earlier one left was replaced without being told"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(one_of_each()), ids=str)
 def test_a_cell(place: Place, case: Case) -> None:
     check(place, case)
 
 
 @pytest.mark.long
+@pytest.mark.zookeeper
 @pytest.mark.parametrize("case", list(every_case()), ids=str)
 def test_every_operation_of_a_cell_begun_the_other_way_round(place: Place, case: Case) -> None:
     check(place, case, begun_later=False)
 
 
 @pytest.mark.long
+@pytest.mark.zookeeper
 @pytest.mark.parametrize("case", list(every_case()), ids=str)
 def test_every_operation_of_a_cell_in_one_queue(place: Place, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     check(place, case, monkeypatch=monkeypatch)
