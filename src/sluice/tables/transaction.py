@@ -475,7 +475,7 @@ class Transaction(OpenTransaction["Commit | None"]):
                 gathered = plan.gather(rows)
                 rows = newest_rows(gathered, Keys.of(gathered, key, plan.metadata.partition_columns))
             require_room_for(self._draft, plan)
-            step = add_files(self._draft, plan, plan.write(rows, label=label))
+            step = add_files(self._draft, plan, plan.write(rows, label=label, store=self._table.store))
             self._did(step.reads, step)
 
     def _plan(

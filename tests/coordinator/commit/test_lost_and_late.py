@@ -15,7 +15,8 @@ from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head
+from sluice.coordinator.nodes.context import require_head
+from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree
 from sluice.coordinator.nodes.layout import TableTree, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Head, Published, digest
 from sluice.coordinator.rules.intent import Joint, JointTable

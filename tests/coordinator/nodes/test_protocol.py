@@ -10,7 +10,8 @@ import pytest
 from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import ProtocolMismatch
 from sluice.coordinator.formats import NODE_PROTOCOL
-from sluice.coordinator.nodes.creation import check_tree, require_head
+from sluice.coordinator.nodes.context import require_head
+from sluice.coordinator.nodes.creation import check_tree
 from sluice.coordinator.service.clock import Deadline
 from sluice.coordinator.service.store import ANY_VERSION
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot

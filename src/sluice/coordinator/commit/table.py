@@ -16,8 +16,7 @@ from ..fields import MalformedRecord
 from ..leases.guard import LeaseGuard
 from ..leases.table_leases import TableLeases
 from ..limits import Limits
-from ..nodes.context import TableContext
-from ..nodes.creation import require_head, require_history
+from ..nodes.context import TableContext, require_head, require_history
 from ..nodes.layout import TableTree
 from ..nodes.presence import presence_of, this_client
 from ..nodes.records import Head, Published
@@ -43,7 +42,12 @@ class CoordinatedTable:
     def __init__(self, context: TableContext) -> None:
         self.context = context
         """The table's nodes and objects, as this client reaches them."""
+        self.location = context.tree.location
+        self.store = context.objects
+        """The object store below that location."""
         self.clock = context.clock
+        self.application = context.client.application
+        """The program's name in the history."""
         self.log = RatifiedLog(context)
         """The changes of each version."""
         self.leases = TableLeases.of(context)
@@ -63,23 +67,6 @@ class CoordinatedTable:
         self._head: Head | None = None
         self._lock = ForkSafeLock()
         self._others: dict[str, CoordinatedTable] = {}
-
-    # -- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def location(self) -> str:
-        """The table's location."""
-        return self.context.tree.location
-
-    @property
-    def store(self) -> ObjectStore:
-        """The object store below that location."""
-        return self.context.objects
-
-    @property
-    def application(self) -> str:
-        """The program's name in the history."""
-        return self.context.client.application
 
     # -- the decided state -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TypeVar
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import SluiceError
+from ...storage.errors import InvalidRequest, NotATable, SluiceError
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ..errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_dropped
@@ -320,3 +320,47 @@ class TableContext:
             transaction_id=transaction_id,
             stage="intent",
         ) from trouble
+
+
+def require_head(context: TableContext, *, ahead: bool = False, published: bool = True) -> Head:
+    """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
+
+    `published` means the same as for `read_root_and_head`.
+
+    Raises NotATable if the coordinator does not know the location, ProtocolMismatch if the tree is of another node protocol.
+    """
+    root, head = context.read_root_and_head(ahead=ahead, published=published)
+    if root is None or head is None:  # or the server of a new session lags
+        root, head = context.up_to_date(context.read_root_and_head)
+    if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
+        raise table_dropped(context.tree.location)
+    if root is None:
+        raise NotATable(
+            f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
+            "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
+            location=context.tree.location,
+        )
+    require_protocol(root, context.tree.location)
+    # check: closed-tables-are-not-read
+    if is_closed(root):
+        raise table_dropped(context.tree.location)
+    if head is None:
+        raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
+    return Head.decode(head.data)
+
+
+def require_history(context: TableContext) -> Head:
+    """The head of a table whose log was seen before this call.
+
+    Raises what `require_head` does, and NotATable for a new tree that does not belong to that log.
+    """
+    head = require_head(context)
+    if head.version < 0:  # or its server lags
+        head = context.up_to_date(lambda: require_head(context))
+    if head.version < 0:
+        raise NotATable(
+            f"the coordinator knows no version of the table at {context.tree.location}: its data were lost while a client began to create "
+            "the table; rebuild them from the log (sluice.recover)",
+            location=context.tree.location,
+        )
+    return head

@@ -9,17 +9,16 @@ from urllib.parse import unquote
 
 import orjson
 
-from ...storage.errors import InvalidRequest, NotATable, Unavailable
+from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
-from ..errors import table_dropped
 from ..formats import NODE_PROTOCOL
 from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
 from .context import TableContext
 from .layout import CLIENTS, GRAVES, OPEN, TABLES, TableTree
 from .lease_records import Place
-from .records import Head, Published, incarnation_of, is_closed, require_protocol
+from .records import Head, Published, incarnation_of, require_protocol
 from .removal import Tombstone, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
 _REMOVALS_MAX = 20
@@ -153,50 +152,6 @@ def reopen_tree(context: TableContext, start: Head) -> None:
         context.coordination.apply(ops)
     except (ApplyRefused, ReplyLost):
         context.coordination.barrier()  # attached by another client or the lost request: the commit that follows finds out
-
-
-def require_head(context: TableContext, *, ahead: bool = False, published: bool = True) -> Head:
-    """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
-
-    `published` means the same as for `read_root_and_head`.
-
-    Raises NotATable if the coordinator does not know the location, ProtocolMismatch if the tree is of another node protocol.
-    """
-    root, head = context.read_root_and_head(ahead=ahead, published=published)
-    if root is None or head is None:  # or the server of a new session lags
-        root, head = context.up_to_date(context.read_root_and_head)
-    if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
-        raise table_dropped(context.tree.location)
-    if root is None:
-        raise NotATable(
-            f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
-            "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
-            location=context.tree.location,
-        )
-    require_protocol(root, context.tree.location)
-    # check: closed-tables-are-not-read
-    if is_closed(root):
-        raise table_dropped(context.tree.location)
-    if head is None:
-        raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
-    return Head.decode(head.data)
-
-
-def require_history(context: TableContext) -> Head:
-    """The head of a table whose log was seen before this call.
-
-    Raises what `require_head` does, and NotATable for a new tree that does not belong to that log.
-    """
-    head = require_head(context)
-    if head.version < 0:  # or its server lags
-        head = context.up_to_date(lambda: require_head(context))
-    if head.version < 0:
-        raise NotATable(
-            f"the coordinator knows no version of the table at {context.tree.location}: its data were lost while a client began to create "
-            "the table; rebuild them from the log (sluice.recover)",
-            location=context.tree.location,
-        )
-    return head
 
 
 # -- where a log is, or a former table was -----------------------------------------------------------------------------------

@@ -22,13 +22,9 @@ class PublishedTable:
 
     def __init__(self, address: TableAddress, store: ObjectStore) -> None:
         self.address = address
+        self.location = address.location
         self.store = store
         self._shown: Snapshot | None = None
-
-    @property
-    def location(self) -> str:
-        """The table's location."""
-        return self.address.location
 
     def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout | None = None) -> Snapshot:
         """The snapshot of a version, or the latest one. Raises InvalidRequest for every level but "published"."""

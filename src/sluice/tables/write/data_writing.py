@@ -29,6 +29,7 @@ from ...storage.schema.computed import features_of_columns, generated_of, is_fil
 from ...storage.schema.conform import conform
 from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
 from ...storage.schema.value_limits import check_values
+from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.property_rules import file_size_of, indexed_columns_of
 
@@ -258,17 +259,19 @@ class WritePlan:
         """The schema that the rows must fit."""
         return _schema(self.metadata.schema_string)
 
-    def write(self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None) -> tuple[AddFile, ...]:
+    def write(
+        self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None, store: ObjectStore | None = None
+    ) -> tuple[AddFile, ...]:
         """Write the rows as data files, not visible yet; `label` distinguishes tasks and attempts of one transaction.
 
         Columns with defaults and generated ones that rows lack are filled in. With `row_ids` the files get these columns, too, for rows
-        that bring their ids along.
+        that bring their ids along. `store` is the one below the address, if it is open.
 
         Raises SchemaMismatch and ConstraintViolated before a file with the offending rows exists.
         """
         configuration = dict(self.metadata.configuration)
         files = write_files(
-            self.address.store(),
+            store or self.address.store(),
             self._filled(batches_of(rows)),
             schema=self.schema,
             partition_columns=self.metadata.partition_columns,
