@@ -106,7 +106,16 @@ MAY_LOAD = {
         220,
         ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum"),
     ),
-    "read a stream": (60, ("kazoo", "sluice.tables.client.open_table", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate")),
+    "read a stream": (
+        47,
+        (
+            "kazoo",
+            "sluice.coordinator",
+            "sluice.tables.client.open_table",
+            "sluice.storage.log.snapshot",
+            "sluice.storage.pruning.predicate",
+        ),
+    ),
 }
 """How many of sluice's modules a phase may load, and what it loads none of."""
 

@@ -43,23 +43,25 @@ class DeltaMergeBuilder:
         set: Assignments | None = None,
     ) -> DeltaMergeBuilder:
         """Give the columns in `set` new values, in rows that match and satisfy `condition`. Raises ValueError, TypeError."""
-        return self._with("matched", "update", condition, assignments(set, "set in whenMatchedUpdate"))
+        values = assignments(set, "set in whenMatchedUpdate")
+        return self._with(Clause("matched", "update", expression(condition), values))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Give every column the value of the source's column of that name, in rows that match and satisfy `condition`."""
-        return self._with("matched", "update_all", condition)
+        return self._with(Clause("matched", "update_all", expression(condition)))
 
     def whenMatchedDelete(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Delete rows that match and satisfy `condition`."""
-        return self._with("matched", "delete", condition)
+        return self._with(Clause("matched", "delete", expression(condition)))
 
     def whenNotMatchedInsert(self, condition: Expression | None = None, values: Assignments | None = None) -> DeltaMergeBuilder:
         """Insert a row of these values for each row of the source that matches none and satisfies `condition`."""
-        return self._with("not_matched", "insert", condition, assignments(values, "values in whenNotMatchedInsert"))
+        given = assignments(values, "values in whenNotMatchedInsert")
+        return self._with(Clause("not_matched", "insert", expression(condition), given))
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Insert each row of the source that matches none and satisfies `condition`, column by column."""
-        return self._with("not_matched", "insert_all", condition)
+        return self._with(Clause("not_matched", "insert_all", expression(condition)))
 
     def whenNotMatchedBySourceUpdate(
         self,
@@ -67,11 +69,12 @@ class DeltaMergeBuilder:
         set: Assignments | None = None,
     ) -> DeltaMergeBuilder:
         """Give columns new values in rows of the table that no row of the source matches; all may name the table's columns only."""
-        return self._with("not_matched_by_source", "update", condition, assignments(set, "set in whenNotMatchedBySourceUpdate"))
+        values = assignments(set, "set in whenNotMatchedBySourceUpdate")
+        return self._with(Clause("not_matched_by_source", "update", expression(condition), values))
 
     def whenNotMatchedBySourceDelete(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Delete rows of the table that no row of the source matches."""
-        return self._with("not_matched_by_source", "delete", condition)
+        return self._with(Clause("not_matched_by_source", "delete", expression(condition)))
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
         """Add columns that the source has and the table lacks, in `updateAll` and `insertAll` and where an assignment names them."""
@@ -95,9 +98,8 @@ class DeltaMergeBuilder:
             check_clauses(self._request.clauses)
             return self._execute(self._request, Terms(isolation, attempts, key, transaction, if_version=if_version))
 
-    def _with(self, matched: str, action: str, condition: Expression | None, values: Assignments | None = None) -> DeltaMergeBuilder:
-        clause = Clause(matched, action, expression(condition), {} if values is None else values)
-        return DeltaMergeBuilder(replace(self._request, clauses=(*self._request.clauses, clause)), self._execute)
+    def _with(self, *clauses: Clause) -> DeltaMergeBuilder:
+        return DeltaMergeBuilder(replace(self._request, clauses=(*self._request.clauses, *clauses)), self._execute)
 
 
 @checked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -16,6 +15,7 @@ from ..spark_integration.data_source.write_commit import opened
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.plan_reads import written_with_reads
+from ..spark_integration.rows.request import Clause
 from ..spark_integration.streams.batch_writer import BatchWriter
 from ..spark_integration.streams.batches import Batch
 from ..sql_plain.place import Place
@@ -25,6 +25,7 @@ from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
 from ..tables.transact import ATTEMPTS, repeated
+from .arguments import assignments, expression
 from .builders import DeltaMergeBuilder
 from .joint import TablePart
 from .tables import DeltaTable
@@ -82,7 +83,7 @@ class Stream:
             if newest_by is not None:
                 self._require_orders(newest_by, keys)
             condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
-            build = clauses or _clauses(matched_update, matched_delete, not_matched_insert)
+            listed = [] if clauses is not None else _clauses(matched_update, matched_delete, not_matched_insert)
             address = self._address(table)
             opened(address)  # so that a missing table is noticed at once
 
@@ -90,7 +91,8 @@ class Stream:
             rows = frame if newest_by is None else _newest(frame, keys, newest_by)
             place = Place(address.location, address.coordinator, address.storage_options)
             target = DeltaTable(frame.sparkSession, place, opened(address)).alias(_TARGET)
-            built = build(target.merge(rows.alias(_SOURCE), condition))
+            begun = target.merge(rows.alias(_SOURCE), condition)
+            built = begun._with(*listed) if clauses is None else clauses(begun)
             (built.withSchemaEvolution() if schema_evolution else built).execute(transaction=batch.transaction, attempts=attempts)
 
         with as_spark_users_know():
@@ -180,21 +182,21 @@ class Stream:
 
 def _clauses(
     update: bool | Mapping[str, str | Column], delete: str | Column | None, insert: bool | Mapping[str, str | Column]
-) -> Callable[[DeltaMergeBuilder], DeltaMergeBuilder]:
-    steps: list[Callable[[DeltaMergeBuilder], DeltaMergeBuilder]] = []
+) -> list[Clause]:
+    clauses: list[Clause] = []
     if delete is not None:
-        steps.append(lambda built: built.whenMatchedDelete(delete))
+        clauses.append(Clause("matched", "delete", expression(delete, "matched_delete")))
     if isinstance(update, Mapping):
-        steps.append(lambda built: built.whenMatchedUpdate(set=dict(update)))
+        clauses.append(Clause("matched", "update", None, assignments(dict(update), "matched_update")))
     elif update:
-        steps.append(lambda built: built.whenMatchedUpdateAll())
+        clauses.append(Clause("matched", "update_all"))
     if isinstance(insert, Mapping):
-        steps.append(lambda built: built.whenNotMatchedInsert(values=dict(insert)))
+        clauses.append(Clause("not_matched", "insert", None, assignments(dict(insert), "not_matched_insert")))
     elif insert:
-        steps.append(lambda built: built.whenNotMatchedInsertAll())
-    if not steps:
+        clauses.append(Clause("not_matched", "insert_all"))
+    if not clauses:
         raise InvalidRequest("the merge does nothing: give matched_update, matched_delete, not_matched_insert or clauses")
-    return lambda built: reduce(lambda so_far, step: step(so_far), steps, built)
+    return clauses
 
 
 def _newest(frame: DataFrame, keys: Sequence[str], by: str) -> DataFrame:

@@ -10,12 +10,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..storage.arguments import checked
+from ..storage.constants import COMPRESSION
 from ..storage.errors import UnsupportedFeature
 from .errors import original
+from .schemas import codec_named
 
 _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 # Ours, and Delta Lake's.
 _USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
+CODEC: Final = "spark.sql.parquet.compression.codec"
 _RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPolicy": "ANSI"}
 """Spark's rules where rows are changed."""
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
@@ -47,6 +50,11 @@ def user_metadata_of(spark: SparkSession) -> str | None:
 def evolves_schemas(spark: SparkSession) -> bool:
     """Whether Delta Lake's setting lets appends and merges of this session add columns."""
     return str(spark.conf.get(_AUTO_MERGE, "false")).lower() == "true"
+
+
+def codec_of_session(spark: SparkSession) -> str:
+    """The codec that a session sets, or sluice's default if it leaves Spark's. Raises InvalidRequest for one that sluice does not write."""
+    return codec_named(spark.conf.get(CODEC, COMPRESSION) or COMPRESSION, CODEC)
 
 
 @contextmanager

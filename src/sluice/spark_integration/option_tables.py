@@ -18,18 +18,8 @@ from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
+from .schemas import codec_named
 
-_CODECS: Final = {
-    "zstd": "zstd",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-    "none": "none",
-    "uncompressed": "none",
-}
-"""Spark's names of codecs, and Arrow's. Parquet's older lz4, which not every reader knows, is never written. Spark cannot write its lzo
-and brotli without other jars."""
 _CAPITAL: Final = re.compile("([A-Z])")
 
 
@@ -97,14 +87,6 @@ def _json(name: str, text: str, what: str) -> Any:
         return json.loads(text)
     except ValueError as cause:
         raise InvalidRequest(f"{name} must be {what}: {cause}", option=name) from None
-
-
-def codec_named(text: str, told_by: str) -> str:
-    """The codec of this name, by Arrow's name for it; `told_by` says who names it. Raises InvalidRequest."""
-    codec = _CODECS.get(text.strip().lower())
-    if codec is None:
-        raise InvalidRequest(f"{told_by} is {text!r}; it may be {', '.join(_CODECS)}", option=told_by)
-    return codec
 
 
 def _codec(name: str, text: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Final
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.errors import Corrupt, SchemaMismatch
+from ..storage.errors import Corrupt, InvalidRequest, SchemaMismatch
 from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ..storage.schema.datatypes import as_nullable
 from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
@@ -100,3 +101,24 @@ def _plain(dtype: DataType) -> DataType:
         case MapType():
             return replace(dtype, key_type=_plain(dtype.key_type), value_type=_plain(dtype.value_type))
     return dtype
+
+
+_CODECS: Final = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "none": "none",
+    "uncompressed": "none",
+}
+"""Spark's names of codecs, and Arrow's. Parquet's older lz4, which not every reader knows, is never written. Spark cannot write its lzo
+and brotli without other jars."""
+
+
+def codec_named(text: str, told_by: str) -> str:
+    """The codec of this name, by Arrow's name for it; `told_by` says who names it. Raises InvalidRequest."""
+    codec = _CODECS.get(text.strip().lower())
+    if codec is None:
+        raise InvalidRequest(f"{told_by} is {text!r}; it may be {', '.join(_CODECS)}", option=told_by)
+    return codec

@@ -1,16 +1,20 @@
-"""The options of `spark.readStream.format("sluice")`, whose names are Delta's, from Spark's texts (see `option_tables`)."""
+"""The options of `spark.readStream.format("sluice")`, whose names are Delta's, from Spark's texts (see `option_tables`).
+
+Tasks of a stream get the options parsed, and load no code that parses them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress
 from ..tables.read.streams.offsets import Limits, Start, StreamRules
-from .option_tables import ONLY_STREAMING, READING, STREAMING, WRITING
-from .options import OptionReader, ReadOptions
+
+if TYPE_CHECKING:
+    from .options import OptionReader, ReadOptions
 
 _FILES: Final = 1000
 _POLL_S: Final = 5.0
@@ -41,6 +45,9 @@ class StreamReadOptions:
     @staticmethod
     def parse(options: Mapping[str, str]) -> StreamReadOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
+        from .option_tables import READING, STREAMING, WRITING
+        from .options import OptionReader
+
         reader = OptionReader(options, STREAMING, "streams", (*READING, *WRITING))
         for name in _OF_ROWS if reader["readChangeFeed"] else ():
             if name in reader:
@@ -77,6 +84,9 @@ def asked_of(options: Mapping[str, str]) -> ReadOptions | StreamReadOptions:
 
     Raises InvalidRequest for what neither may say.
     """
+    from .option_tables import ONLY_STREAMING
+    from .options import ReadOptions
+
     try:
         return ReadOptions.parse(options)
     except InvalidRequest as refused:

@@ -6,24 +6,21 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ...storage.actions import AddFile
-from ...storage.constants import COMPRESSION
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.schema.schema import to_arrow
 from ...tables.write.data_writing import WritePlan
-from ..option_tables import codec_named
+from ..active_session import codec_of_session
 from ..schemas import from_spark
 from .filling import filled
 from .optimised import SETTING, gathered, is_wanted, why_not_gathered
 from .spark_writer import written_by_spark
 from .task_writer import written_in_tasks
-
-CODEC: Final = "spark.sql.parquet.compression.codec"
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +59,3 @@ def _is_gathered(rows: DataFrame, plan: WritePlan, told: bool | None) -> bool:
     if reason is not None:
         _log.info("rows for %s are not shuffled before they are written: %s", plan.address.location, reason)
     return reason is None
-
-
-def codec_of_session(spark: SparkSession) -> str:
-    """The codec that a session sets, or sluice's default if it leaves Spark's. Raises InvalidRequest for one that sluice does not write."""
-    return codec_named(spark.conf.get(CODEC, COMPRESSION) or COMPRESSION, CODEC)

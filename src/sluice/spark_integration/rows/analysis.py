@@ -21,9 +21,8 @@ from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from ...tables.write.operation_records import RowOperation
 from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
 from ...tables.write.upsert import newest_key
-from ..active_session import evolves_schemas
+from ..active_session import codec_of_session, evolves_schemas
 from ..files.filling import default_value
-from ..files.writing import codec_of_session
 from ..jvm import in_session, quoted, without_rows
 from ..schemas import for_new_table, from_spark, to_spark
 from .assignments import Assigned, Path, assigned_in, defaults_in, key_of_names, new_values, old_values, parts_of, path_of

@@ -147,14 +147,11 @@ def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkS
         one, other = items(tree.children())
         for mine, theirs in ((one, other), (other, one)):
             name = _plain_column(mine, target)
-            if name is not None and not _is_nested(mine) and _speaks_of(theirs, source):
+            is_nested = str(mine.dataType().simpleString()).startswith(("struct<", "array<"))
+            if name is not None and not is_nested and _speaks_of(theirs, source):
                 keys.append((name, column_of(spark, theirs)))
                 break
     return keys
-
-
-def _is_nested(tree: Any) -> bool:
-    return str(tree.dataType().simpleString()).startswith(("struct<", "array<"))
 
 
 def _speaks_of(tree: Any, names: Names) -> bool:

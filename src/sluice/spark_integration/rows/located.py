@@ -55,9 +55,9 @@ def target_in(merge: AnalysedMerge, source: CachedSource | None) -> Target:
     values = key_values(source, merge.schema)
     if values.nothing and not merge.keeps_target:
         return Target(target_of(merge.draft, None, None).files.slice(0, 0), {}, Reads())
-    skipping, read = (Predicate.all_of([merge.matching, each]) for each in (values.skipping, values.remembered))
+    skipping, read = Predicate.all_of([merge.matching, values.skipping]), Predicate.all_of([merge.matching, values.remembered])
     if merge.keeps_target:
-        skipping, read = (Predicate.any_of([each, merge.unmatched]) for each in (skipping, read))
+        skipping, read = Predicate.any_of([skipping, merge.unmatched]), Predicate.any_of([read, merge.unmatched])
     return target_of(merge.draft, skipping, read)
 
 

@@ -49,8 +49,6 @@ _VALUES_MAX: Final = 4096
 _REMEMBERED_MAX: Final = 64
 # Below this number, reading the keys is cheaper than compiling a filter that skips them.
 _EXCLUDED_MIN: Final = 10_000_000
-# Literals of these types mean the same in every session, and Parquet has statistics of them.
-_PLAIN: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
 _SEQUENCE: Final = "scala.collection.immutable.ArraySeq"
 
 
@@ -245,12 +243,14 @@ def key_values(source: CachedSource, schema: StructType) -> KeyValues:
 def statistics_of(files: pa.Table, source: CachedSource, schema: StructType) -> FileStatistics:
     """What the statistics of files say of the columns that the keys of a source have to equal."""
     kinds, read = to_arrow(schema), Files.of_table(files)
-    columns = [Stored((name,), kinds.field(name).type) for name, lows, _ in source.bounds if _are_alike(kinds.field(name).type, lows.type)]
-    extents = {each.path[0]: read.extent(each) for each in columns}
+    extents: dict[str, tuple[Any, Any]] = {}
+    for name, lows, _ in source.bounds:
+        kind = kinds.field(name).type
+        if _plain_kind(kind) and _plain_kind(kind) == _plain_kind(lows.type):
+            extent = read.extent(Stored((name,), kind))
+            extents |= {} if extent is None else {name: extent}
     rows = read.columns([RECORDS], {})(RECORDS)
-    return FileStatistics(
-        None if rows.null_count else pc.sum(rows).as_py(), {name: each for name, each in extents.items() if each is not None}
-    )
+    return FileStatistics(None if rows.null_count else pc.sum(rows).as_py(), extents)
 
 
 def key_range_filter(source: CachedSource, statistics: FileStatistics, schema: StructType) -> str | None:
@@ -260,7 +260,7 @@ def key_range_filter(source: CachedSource, statistics: FileStatistics, schema: S
     """
     bounds: list[Filter] = []
     for name, lows, highs in source.bounds:
-        if len(lows) and _has_plain_bounds(lows.type):
+        if len(lows) and _plain_kind(lows.type):
             low, high = pc.min(lows).as_py(), pc.max(highs).as_py()
             below, above = statistics.outside(name, low, high)
             bounds += [("GreaterThanOrEqual", (name,), low)] if below >= _EXCLUDED_MIN else []
@@ -275,7 +275,7 @@ def outside_all_files(source: CachedSource, keys: Keys, statistics: FileStatisti
     """
     for (name, value), (_, lows, highs) in zip(keys, source.bounds, strict=True):
         extent = statistics.extents.get(name)
-        if not (pa.types.is_integer(lows.type) or pa.types.is_date(lows.type)):
+        if _plain_kind(lows.type) not in ("integer", "date"):
             continue
         if extent is not None and len(lows) and (pc.min(lows).as_py() < extent[0] or pc.max(highs).as_py() > extent[1]):
             low, high = map(F.lit, extent)
@@ -283,12 +283,11 @@ def outside_all_files(source: CachedSource, keys: Keys, statistics: FileStatisti
     return None
 
 
-def _has_plain_bounds(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in _PLAIN)
-
-
-def _are_alike(column: pa.DataType, key: pa.DataType) -> bool:
-    return any(is_kind(column) and is_kind(key) for is_kind in _PLAIN)
+def _plain_kind(kind: pa.DataType) -> str:
+    """The kind of types whose literals mean the same in every session, and of which Parquet has statistics; "" for others."""
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "string" if pa.types.is_string(kind) else "date" if pa.types.is_date(kind) else ""
 
 
 def _holding(part: tuple[str, pa.Array, pa.Array], schema: StructType, listed_max: int) -> Predicate | None:

@@ -99,22 +99,21 @@ class TaskResult:
         """What several tasks did."""
         positions: dict[tuple[int, str], Rows] = {}
         new_rows: dict[int, int] = {}
-        matched = Rows()
+        changed, matched = 0, Rows()
+        successors: list[AddFile] = []
+        added: list[AddFile] = []
+        recorded: list[AddCDCFile] = []
         for part in parts:
+            changed += part.changed
             matched |= part.matched
             for key, rows in part.positions.items():
                 positions[key] = positions[key] | rows if key in positions else rows
             for action, count in part.new_rows.items():
                 new_rows[action] = new_rows.get(action, 0) + count
-        return TaskResult(
-            positions,
-            sum(part.changed for part in parts),
-            matched,
-            new_rows,
-            tuple(file for part in parts for file in part.successors),
-            tuple(file for part in parts for file in part.added),
-            tuple(file for part in parts for file in part.recorded),
-        )
+            successors += part.successors
+            added += part.added
+            recorded += part.recorded
+        return TaskResult(positions, changed, matched, new_rows, tuple(successors), tuple(added), tuple(recorded))
 
     def encoded(self) -> bytes:
         """As one object."""
