@@ -44,6 +44,8 @@ PHASES = {
     ".changes",
     "...tables.read.changes",
     "..options",
+    ".options",
+    ".option_tables",
     ".reader",
     ".read_plan",
     "..schemas",
