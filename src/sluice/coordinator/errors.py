@@ -89,12 +89,10 @@ def table_dropped(location: str) -> TableDropped:
 
 @contextmanager
 def naming(location: str) -> Iterator[None]:
-    """Let whatever refuses a transaction in the block name this table; "" changes nothing."""
+    """Let whatever refuses a transaction in the block name this table."""
     try:
         yield
     except NotCommitted as refusal:
-        if not location:
-            raise
         facts = {**refusal.details.get("facts", {}), "table": location}
         raise type(refusal)(f"{location}: {refusal.message}", **{**refusal.details, "facts": facts}) from refusal
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -73,8 +73,8 @@ def submit_together(
 
     Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
     """
-    with bounding(timeout_s, changes[0][0].clock) as deadline, WaitingCommit() as waiting:
-        commits = _Submission(changes, ack, filing, done_before).run(deadline, waiting)
+    with bounding(timeout_s, changes[0][0].clock) as deadline, ExitStack() as until_decided:
+        commits = _Submission(changes, ack, filing, done_before).run(deadline, until_decided)
     made = {table.location: change for table, change in changes}
     return {location: made[location].measured(commit) if location in made else commit for location, commit in commits.items()}
 
@@ -89,14 +89,17 @@ class _Submission:
         filing: Callable[[str], object] | None,
         done_before: Callable[[], Mapping[str, Commit]] | None,
     ) -> None:
-        self._changes = _with_reads_elsewhere(changes)
         self._alone = len(changes) == 1
+        self._changes = changes if self._alone else _with_reads_elsewhere(changes)
         self._once = changes[0][1].once
         self._ack, self._filing, self._done_before = ack, filing, done_before
-        self._tables = _on_one_session([table for table, _ in changes])
+        self._naming: Callable[[str], AbstractContextManager[object]] = nullcontext if done_before is None else naming
+        tables = [table for table, _ in changes]
+        self._tables = tables if self._alone else _on_one_session(tables)
+        self._waiting: WaitingCommit | None = None
 
-    def run(self, deadline: Deadline, waiting: WaitingCommit) -> Mapping[str, Commit]:
-        """Returns the commits by location; waits in the queue of leases as `waiting`."""
+    def run(self, deadline: Deadline, until_decided: ExitStack) -> Mapping[str, Commit]:
+        """Returns the commits by location; a place in the queue of leases is kept until `until_decided` is left."""
         looks = 1 if self._once else _LOOKS_MAX
         while True:
             looks -= 1
@@ -120,7 +123,8 @@ class _Submission:
                 if held.filed and self._once:
                     raise
                 table, change = self._changes[self._refused_in(held)]
-                waiting.wait(table.leases, touched_by(change), held, deadline, _turns_for(change))
+                self._waiting = self._waiting or until_decided.enter_context(WaitingCommit())
+                self._waiting.wait(table.leases, touched_by(change), held, deadline, _turns_for(change))
                 looks += 1
                 if not held.filed:
                     continue
@@ -132,30 +136,27 @@ class _Submission:
                     raise
             self._take_another_id()
 
-    def _naming(self, table: CoordinatedTable) -> AbstractContextManager[None]:
-        return naming("" if self._done_before is None else table.location)
-
     def _prepared(self, table: CoordinatedTable, change: Change) -> tuple[Attempt, Head]:
-        with self._naming(table):
+        with self._naming(table.location):
             return prepared(table, change, tables=len(self._changes))
 
     def _intents(self, seen: Sequence[tuple[Attempt, Head]]) -> Sequence[Intent]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
         many, to_file, writes = len(self._changes), [], []
         for (table, change), (attempt, head) in zip(self._changes, seen, strict=True):
-            with self._naming(table):
+            with self._naming(table.location):
                 intent, store = intent_of(table, change, attempt, head, tables=many)
                 to_file.append(intent)
                 writes.append((table, store))
         _require_fileable(to_file, 0 if self._alone else many * sum(len(table.location) + 40 for table, _ in self._changes))
         for table, store in writes:
-            with self._naming(table):
+            with self._naming(table.location):
                 store()
         return to_file
 
     def _decided(self, intents: Sequence[Intent], head: Head, deadline: Deadline) -> Mapping[str, Commit]:
         if self._alone:
-            with self._naming(self._changes[0][0]):
+            with self._naming(self._changes[0][0].location):
                 return commit_filings([Filing(self._tables[0], intents[0], head)], deadline, ack=self._ack)
         return commit_filings(list(map(Filing, self._tables, intents)), deadline, ack=self._ack)
 
@@ -188,10 +189,10 @@ def _with_reads_elsewhere(changes: Sequence[tuple[CoordinatedTable, Change]]) ->
 def _on_one_session(tables: Sequence[CoordinatedTable]) -> list[CoordinatedTable]:
     """The same tables, all using the first one's session."""
     first = tables[0].context
-    session = first.coordination if len(tables) > 1 else None
+    session = first.coordination
     return [
         each
-        if session is None or each.context.coordination is session
+        if each.context.coordination is session
         else CoordinatedTable(replace(each.context, connect=first.connect, presence=first.presence))
         for each in tables
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from ...storage.errors import Unavailable
@@ -42,8 +42,9 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
         filings[0].table.know(filing.table for filing in filings[1:])
     decider = Decider(filings[0].table)
     require_time(filings[0].intent.transaction_id, deadline)
+    named = naming if len(filings) > 1 else nullcontext
     for filing in filings:
-        with naming(filing.table.location if len(filings) > 1 else ""):
+        with named(filing.table.location):
             # check: damage-stops-writers
             filing.table.publisher.recent_files.require_sound()
             filing.table.guard.require_free(filing.intent)
