@@ -47,3 +47,10 @@ def test_shared_classes_are_asked_for_where_they_were_made(monkeypatch: pytest.M
     assert "SharedArchiveFile" not in spark_start.environment()["SPARK_SUBMIT_OPTS"]
     (tmp_path / "spark.jsa").touch()
     assert f"-XX:SharedArchiveFile={tmp_path}/spark.jsa" in spark_start.environment()["SPARK_SUBMIT_OPTS"].split()
+
+
+def test_servers_of_zookeeper_share_classes_where_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spark_start, "_ZOOKEEPER_ARCHIVE", tmp_path / "zookeeper.jsa")
+    assert spark_start.zookeeper_options() == []
+    (tmp_path / "zookeeper.jsa").touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/zookeeper.jsa" in spark_start.zookeeper_options()
