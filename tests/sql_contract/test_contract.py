@@ -30,7 +30,7 @@ __all__ = ["spark"]
 
 Case = Mapping[str, Any]
 Sql = Callable[[str], list[dict[str, Any]]]
-CASES: Final[list[Case]] = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES: Final[list[Case]] = yaml.load(Path(__file__).with_name("cases.yaml").read_bytes(), yaml.CSafeLoader)
 T: Final = pa.table({"id": [1, 2, 3], "day": ["mo", "mo", "tu"], "v": [1.0, 2.0, 3.0]})
 U: Final = pa.table({"id": [1, 4], "w": ["x", "y"]})
 

@@ -101,7 +101,7 @@ def by_position(value: Value, kind: DataType) -> Value:
 def _cases() -> list[Case]:
     found: list[Case] = []
     for file in sorted(Path(__file__).parent.glob("*.yaml")):
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_bytes(), yaml.CSafeLoader)
         for each in content["cases"]:
             tables = content["tables"][each.pop("with")] if "with" in each else {}
             found.append(Case(**{**tables, **each}))

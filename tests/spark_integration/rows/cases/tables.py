@@ -43,8 +43,10 @@ def _fill(table: sluice.Table, columns: str, rows: Sequence[Value]) -> None:
     schema = columns_of(columns)
     values = [named(row, schema, _leaf) for row in rows]
     middle = (len(values) + 1) // 2
-    for part in filter(None, (values[:middle], values[middle:])):
-        table.append(pa.Table.from_pylist(part, to_arrow(schema)))
+    if values:
+        with table.begin() as transaction:
+            for part in filter(None, (values[:middle], values[middle:])):
+                transaction.append(pa.Table.from_pylist(part, to_arrow(schema)))
 
 
 def _leaf(value: Value, kind: DataType) -> Any:
