@@ -170,16 +170,13 @@ class OpenTable(CoordinatedTable):
         except ObjectNotFound:
             return self.log.actions(version)
 
-    def _published_version(self) -> int:
-        """The last version in the log; publishes the first version here if nobody has yet."""
-        published = self.published_version()
-        return published if published >= 0 else self.publish()
-
     def _advanced(self, version: int) -> Snapshot:
         at_hand = self._newest()
         if at_hand is None or version < at_hand.version or version - at_hand.version > _RELOAD_BEYOND_VERSIONS:
+            published = self.published_version()
+            published = published if published >= 0 else self.publish()  # the first version, which nobody has published yet
             # never beyond: a version that was not ratified does not count
-            at_hand = Snapshot.load(self.store, version=min(version, self._published_version()))
+            at_hand = Snapshot.load(self.store, version=min(version, published))
         versions = range(at_hand.version + 1, version + 1)
         try:
             return at_hand.advance(self.log.commits(versions)) if versions else at_hand
