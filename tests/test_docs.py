@@ -169,7 +169,7 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 FOR_OTHER_PACKAGES = {
-    "Table": {"access", "joined", "noted"},
+    "Table": {"access", "coordinated", "joined", "noted"},
     "Transaction": {"basis", "discard", "finish", "joined", "operation", "stage", "tell_loss", "with_part", "write_elsewhere"},
     "JointTransaction": {"do", "leases_on_reads"},
     "Consumer": {"application_for", "committed", "outputs", "require_left"},
