@@ -87,7 +87,7 @@ def uses_spark(page: Path) -> bool:
 
 
 LARGE = {DOCS / "spark.md", DOCS / "sql.md", DOCS / "streaming.md"}
-"""They need three times as much of Spark as the other pages; `sql_contract` and `spark_integration` try what they show."""
+"""They need three times as much of Spark as the other pages; `statements` and `spark_integration` try what they show."""
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ PHASES = {
     ".write_commit",
     *STREAMS,
 }
-SQL = {"..demo", "..shell", "..sql_on_spark", ".sql_on_spark", "..spark_session", ".delta", ".spark_integration"}
+SQL = {"..demo", "..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
 HEAVY = {*SQL, "importlib", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads metadata of packages, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late, for a fast start."""
 
@@ -271,10 +271,7 @@ def test_the_floors_do_not_import_the_face() -> None:
     assert broken(imports_of_the_face, [path for path in SOURCES if name(path).startswith(FLOORS)]) == {}
 
 
-ABOVE = tuple(
-    f"src/sluice/{each}/"
-    for each in ("tables", "spark_integration", "sql_plain", "sql_on_duckdb", "sql_on_spark", "delta", "shell", "commands", "demo")
-)
+ABOVE = tuple(f"src/sluice/{each}/" for each in ("tables", "spark_integration", "statements", "delta", "shell", "commands", "demo"))
 INSIDE = {"context", "coordination", "publisher"}
 """What the floors above may pass on to the coordinator's functions, and not look into; a subclass may, in itself."""
 

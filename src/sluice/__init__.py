@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .joining import transact, transaction
     from .spark_integration import read, unroute, use_session
     from .spark_session import configure
-    from .sql_on_spark.running import sql
+    from .statements.spark.running import sql
     from .storage.errors import (
         AccessDenied,
         BadChecksum,
@@ -230,10 +230,10 @@ _HOMES: Final = {
     "tables.write.data_writing": ("WritePlan",),
     "spark_integration": ("read", "unroute", "use_session"),
     "spark_session": ("configure",),
-    "sql_on_spark.running": ("sql",),
+    "statements.spark.running": ("sql",),
 }
 """The modules that define the public names, other than errors."""
-_ON_SPARK: Final = ("delta.streaming", "spark_integration", "spark_session", "sql_on_spark.running")
+_ON_SPARK: Final = ("delta.streaming", "spark_integration", "spark_session", "statements.spark.running")
 _ERRORS: Final = ("coordinator.errors", "storage.errors")
 
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

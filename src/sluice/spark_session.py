@@ -81,7 +81,7 @@ def configure(
 
 
 def _carried_out(spark: SparkSession, text: str, args: Any, frames: Mapping[str, Any]) -> DataFrame:
-    from .sql_on_spark.running import by_session
+    from .statements.spark.running import by_session
 
     return by_session(spark, text, args, **frames)
 

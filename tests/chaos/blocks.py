@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sluice.coordinator.commit.outcomes import Commit
-from sluice.sql_on_duckdb.running import run
+from sluice.statements.duckdb.running import run
 from sluice.tables.write.write_once import KEY_PREFIX
 
 from .history import UNNAMED

@@ -14,7 +14,7 @@ from sluice.delta.builders import DeltaMergeBuilder, DeltaOptimizeBuilder, Delta
 from sluice.delta.tables import DeltaTable
 from sluice.spark_integration.rows.assignments import no_such_column
 from sluice.spark_integration.rows.request import MergeRequest
-from sluice.sql_plain.definitions.creating import Definition
+from sluice.statements.definitions.creating import Definition
 
 UNUSED: Any = None
 

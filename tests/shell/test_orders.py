@@ -18,7 +18,7 @@ from sluice.shell.engines import Engines
 from sluice.shell.orders import order_in
 from sluice.shell.prompting import typed
 from sluice.shell.running import Shell
-from sluice.sql_on_duckdb.plain import Plain
+from sluice.statements.duckdb.request import LocalRequest
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_orders_are_known(text: str, order: str | None) -> None:
 
 def test_q_ends_the_shell_in_the_middle_of_a_statement(coordinator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "home"))
-    completing = Completing(lambda text: Plain(text, None, coordinator))
+    completing = Completing(lambda text: LocalRequest(text, None, coordinator))
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("\\x\rSELECT 1;\rSELECT 2,\r\\q\rSELECT 3;\r")
         assert list(typed(completing)) == ["\\x", "SELECT 1;"]

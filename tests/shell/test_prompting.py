@@ -11,13 +11,13 @@ from prompt_toolkit.output import DummyOutput
 
 from sluice.shell.completing import Completing
 from sluice.shell.prompting import typed
-from sluice.sql_on_duckdb.plain import Plain
+from sluice.statements.duckdb.request import LocalRequest
 
 
 @pytest.fixture
 def completing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Completing:
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "home"))
-    return Completing(lambda text: Plain(text, None, "memory://prompt"))
+    return Completing(lambda text: LocalRequest(text, None, "memory://prompt"))
 
 
 def test_statements_are_typed_in_several_lines_and_remembered(completing: Completing, tmp_path: Path) -> None:

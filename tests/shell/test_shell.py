@@ -18,7 +18,7 @@ from sluice.cli import main
 from sluice.shell.completing import Completing
 from sluice.shell.engines import Engines
 from sluice.shell.printing import as_csv, as_json
-from sluice.sql_on_duckdb.plain import Plain
+from sluice.statements.duckdb.request import LocalRequest
 
 Run = Callable[..., Any]
 
@@ -99,7 +99,7 @@ def test_words_are_completed(coordinator: str) -> None:
     schema = pa.schema([("customer", pa.int64())])
     catalog = sluice.Catalog(coordinator)
     catalog.create("sales.orders", schema)
-    completing = Completing(lambda text: Plain(text, None, coordinator))
+    completing = Completing(lambda text: LocalRequest(text, None, coordinator))
     assert completing.begun("SELECT a, sales.o") == "sales.o"
     assert completing.candidates("SELECT * FROM sales.o", "sales.o") == ["sales.orders"]
     assert completing.candidates("SELECT c FROM sales.orders", "c")[0] == "customer"

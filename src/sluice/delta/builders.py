@@ -13,8 +13,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.definitions import defined_in
 from ..spark_integration.rows.request import Clause, MergeRequest
-from ..sql_plain.definitions.creating import Definition
-from ..sql_plain.optimizing import Optimize
+from ..statements.definitions.creating import Definition
+from ..statements.maintenance import Optimization
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
@@ -106,9 +106,9 @@ class DeltaMergeBuilder:
 class DeltaOptimizeBuilder:
     """Which partitions to optimize, and how; `DeltaTable.optimize` makes one."""
 
-    def __init__(self, run: Callable[[Optimize], DataFrame], asked: Optimize | None = None) -> None:
+    def __init__(self, run: Callable[[Optimization], DataFrame], optimization: Optimization | None = None) -> None:
         self._run = run
-        self._asked = asked or Optimize()
+        self._asked = optimization or Optimization()
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
         """Only the partitions that satisfy this condition in SQL, which names partition columns only; of several, all must hold."""

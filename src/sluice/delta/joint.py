@@ -12,13 +12,13 @@ from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.assignments import as_the_table_stores
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.rows.request import MergeRequest
-from ..sql_plain.reports import affected, merged
+from ..statements.reports import affected, merged
+from ..statements.spark.frames import frame
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
 from .arguments import Assignments, Expression, assignments, expression
 from .builders import DeltaMergeBuilder
 from .committing import Terms
-from .metrics import frame
 
 
 class TablePart:

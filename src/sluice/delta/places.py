@@ -8,7 +8,7 @@ from typing import Final
 
 from ..spark_integration.options import default_storage_options
 from ..spark_integration.session.known_tables import path_in
-from ..sql_plain.place import Place
+from ..statements.request import Place
 from ..storage.errors import InvalidRequest
 from ..tables.catalog.catalog import Catalog
 

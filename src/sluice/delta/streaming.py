@@ -18,7 +18,7 @@ from ..spark_integration.rows.plan_reads import written_with_reads
 from ..spark_integration.rows.request import Clause
 from ..spark_integration.streams.batch_writer import BatchWriter
 from ..spark_integration.streams.batches import Batch
-from ..sql_plain.place import Place
+from ..statements.request import Place
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress

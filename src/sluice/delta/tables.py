@@ -17,10 +17,12 @@ from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.rows.request import MergeRequest
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
-from ..sql_plain.definitions.creating import Definition, made, named
-from ..sql_plain.optimizing import Optimize, optimize
-from ..sql_plain.place import Place, exists, opened
-from ..sql_plain.reports import affected, detail, history, merged, restored
+from ..statements.definitions.creating import Definition, made, named
+from ..statements.maintenance import Optimization, run_optimize
+from ..statements.places import exists, opened
+from ..statements.reports import NOTHING, affected, detail, history, merged, restored
+from ..statements.request import Place
+from ..statements.spark.frames import frame
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
@@ -28,7 +30,6 @@ from ..tables.table import Table
 from .arguments import Assignments, Expression, assignments, milliseconds
 from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator
 from .committing import Terms, committed
-from .metrics import empty, frame
 from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
@@ -288,8 +289,8 @@ class DeltaTable:
         """Rewrite files as fewer, larger or ordered ones; the builder says which and how."""
         return DeltaOptimizeBuilder(self._optimized)
 
-    def _optimized(self, asked: Optimize) -> DataFrame:
-        return frame(self._spark, optimize(self._table, asked, user_metadata_of(self._spark)))
+    def _optimized(self, optimization: Optimization) -> DataFrame:
+        return frame(self._spark, run_optimize(self._table, optimization, user_metadata_of(self._spark)))
 
     def vacuum(self, retentionHours: float | None = None, *, force: bool = False) -> DataFrame:
         """Delete files that no version within retention needs, as `sluice.Table.vacuum` does. Returns an empty DataFrame.
@@ -300,7 +301,7 @@ class DeltaTable:
         force = force or str(self._spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
         with as_spark_users_know(IllegalArgumentException):
             self._table.vacuum(None if retentionHours is None else float(retentionHours), force=force)
-        return empty(self._spark)
+        return frame(self._spark, NOTHING)
 
     # -- going back, copying, features -------------------------------------------------------------------------------
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ..sql_on_duckdb.plain import Plain
-from ..sql_plain.place import catalog_of, known_place, opened
-from ..statements.cursor import Cursor, words_in
-from ..statements.reading import bare, read
-from ..statements.relations import relations_in
-from ..statements.tokens import tokens_of
+from ..statements.duckdb.request import LocalRequest
+from ..statements.parse.cursor import Cursor, tokens_of, words_in
+from ..statements.parse.reading import bare, read
+from ..statements.parse.relations import relations_in
+from ..statements.places import catalog_of, known_place, opened
 from ..storage.errors import SluiceError
 
 KEYWORDS: Final = tuple(
@@ -35,7 +34,7 @@ _PART: Final = frozenset("_.`")
 class Completing:
     """Knows the coordinator's names, as they were when `forget` was last called."""
 
-    def __init__(self, asked: Callable[[str], Plain]) -> None:
+    def __init__(self, asked: Callable[[str], LocalRequest]) -> None:
         self._asked = asked
         self._tables: list[str] | None = None
 
@@ -74,14 +73,14 @@ class Completing:
 
     def _columns(self, text: str) -> list[str]:
         """The columns of the tables that the text names so far."""
-        asked, found = self._asked(text), list[str]()
+        request, names = self._asked(text), list[str]()
         tokens = tokens_of(text)
         relations = () if tokens is None else relations_in(Cursor(text, tokens))
         target = getattr(bare(read(text)), "target", None)
         for name in [*(each.name for each in relations), *([] if target is None else [target])]:
             try:
-                place = known_place(asked, name)
-                found += [] if place is None else opened(place).struct.names
+                place = known_place(request, name)
+                names += [] if place is None else opened(place).struct.names
             except SluiceError:
                 continue  # not whole yet
-        return found
+        return names

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from ..coordinator.errors import NamespaceNotFound
 from ..installation import install_command
-from ..sql_on_duckdb.engine import NEEDS_SPARK
-from ..sql_on_duckdb.plain import Plain
-from ..sql_on_duckdb.running import run
-from ..sql_plain.concurrency.locking import Locks
-from ..sql_plain.place import catalog_of, known_place, opened
-from ..statements.reading import Other, bare, read
-from ..statements.rows import Insert
+from ..statements.duckdb.database import NEEDS_SPARK
+from ..statements.duckdb.request import LocalRequest
+from ..statements.duckdb.running import run
+from ..statements.parse.reading import Other, bare, read
+from ..statements.parse.rows import Insert
+from ..statements.places import catalog_of, known_place, opened
+from ..statements.session_locks import Locks
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
 from .held_back import held_back
@@ -86,7 +86,7 @@ class Engines:
             except UnsupportedFeature as refused:
                 if not self._may_go_to_spark(refused):
                     raise
-                why = refused.message.splitlines()[0].partition(": ")[2].partition(";")[0]
+                why = str(refused.why)
             except TableNotFound:
                 if self._session is None:  # a name may be Spark's own, such as a view of this session
                     raise
@@ -99,23 +99,23 @@ class Engines:
 
     def use(self, namespace: str) -> None:
         """Take the names of tables without a namespace for those of this one. Raises NamespaceNotFound."""
-        known = {each.name.lower(): each.name for each in catalog_of(Plain("", None, self._coordinator)).namespaces()}
-        if namespace.lower() not in known:
-            near = get_close_matches(namespace.lower(), known, 3, 0.6)
-            hint = f"did you mean {' or '.join(known[each] for each in near)}?" if near else "SHOW NAMESPACES lists them"
+        names = {each.name.lower(): each.name for each in catalog_of(LocalRequest("", None, self._coordinator)).namespaces()}
+        if namespace.lower() not in names:
+            near = get_close_matches(namespace.lower(), names, 3, 0.6)
+            hint = f"did you mean {' or '.join(names[each] for each in near)}?" if near else "SHOW NAMESPACES lists them"
             raise NamespaceNotFound(f"there is no namespace {namespace}; {hint}", name=namespace)
-        self._namespace = known[namespace.lower()]
+        self._namespace = names[namespace.lower()]
 
     def _in_namespace(self, text: str) -> str:
         if self._namespace is None:
             return text
-        catalog = catalog_of(Plain("", None, self._coordinator, self._storage_options))
+        catalog = catalog_of(LocalRequest("", None, self._coordinator, self._storage_options))
         return in_namespace(text, self._namespace, catalog.exists)
 
     def written(self, text: str) -> str:
         """What an INSERT wrote: rows and version, as the history says; "" for another statement."""
-        statement, asked = bare(read(self._in_namespace(text))), Plain(text, None, self._coordinator, self._storage_options)
-        place = known_place(asked, statement.target) if isinstance(statement, Insert) else None
+        statement, request = bare(read(self._in_namespace(text))), LocalRequest(text, None, self._coordinator, self._storage_options)
+        place = known_place(request, statement.target) if isinstance(statement, Insert) else None
         if place is None:
             return ""
         mine = (socket.gethostname(), os.getpid())
@@ -130,8 +130,8 @@ class Engines:
             self._session = None
 
     def _may_go_to_spark(self, refused: UnsupportedFeature) -> bool:
-        asked = NEEDS_SPARK in (refused.details.get("features") or ())
-        return asked and self._choice == AUTO and importlib.util.find_spec("pyspark") is not None
+        needs_spark = NEEDS_SPARK in (refused.details.get("features") or ())
+        return needs_spark and self._choice == AUTO and importlib.util.find_spec("pyspark") is not None
 
     def _here(self, text: str) -> pa.Table:
         limit = _LOCAL_BYTES_MAX if self._choice == AUTO and importlib.util.find_spec("pyspark") is not None else None
@@ -147,8 +147,8 @@ class Engines:
     def _on_spark(self, text: str) -> pa.Table:
         if importlib.util.find_spec("pyspark") is None:
             raise InvalidRequest(f"Spark is not installed: {install_command('spark')}")
-        from ..sql_on_spark.arrow_rows import as_arrow
-        from ..sql_on_spark.running import sql
+        from ..statements.spark.frames import as_arrow
+        from ..statements.spark.running import sql
 
         if self._session is None:
             self._session = self._started()
@@ -162,15 +162,15 @@ class Engines:
 
         from ..spark_session import configure
 
-        told = SparkConf().setAppName("sluice sql").setMaster(self._master)
-        told.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
-        builder = SparkSession.Builder().config(conf=told)
+        settings = SparkConf().setAppName("sluice sql").setMaster(self._master)
+        settings.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+        builder = SparkSession.Builder().config(conf=settings)
         prepared = configure(builder, coordinator=self._coordinator, storage_options=self._storage_options)
         if self._spark_log or SparkContext._gateway is not None:
             return prepared.getOrCreate()
         with held_back() as stderr:  # the first lines of Spark's log say nothing of the statement
             launch: Any = launch_gateway
-            SparkContext._ensure_initialized(gateway=launch(told, {"stderr": stderr}))
+            SparkContext._ensure_initialized(gateway=launch(settings, {"stderr": stderr}))
             session = prepared.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")
         return session

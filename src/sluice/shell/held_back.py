@@ -63,12 +63,12 @@ class _Pipe:
         """Take what is there; whether there may be more."""
         if not select.select([self._descriptor], [], [], 0)[0]:
             return True  # the other thread took it
-        found = os.read(self._descriptor, _BYTES)
+        text = os.read(self._descriptor, _BYTES)
         if self._held is None:
-            _tell(found)
+            _tell(text)
         else:
-            self._held.append(found)
-        return bool(found)
+            self._held.append(text)
+        return bool(text)
 
 
 def _tell(text: bytes) -> None:

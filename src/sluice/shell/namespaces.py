@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from ..sql_plain.place import parts_of
-from ..statements.cursor import Name, Span
-from ..statements.loading import Attach
-from ..statements.namespaces import Comment, CreateNamespace, DropNamespace
-from ..statements.reading import read
-from ..statements.relations import Changes
-from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
+from ..statements.parse.cursor import Name, Span
+from ..statements.parse.loading import Attach
+from ..statements.parse.namespaces import Comment, CreateNamespace, DropNamespace
+from ..statements.parse.reading import read
+from ..statements.parse.relations import Changes
+from ..statements.parse.tables import Clone, Create, Like, ShowTables, Undrop
+from ..statements.places import parts_of
 
 _MAKES: Final = (Create, Clone, Like, Undrop)
 _NO_TABLES: Final = (CreateNamespace, DropNamespace, ShowTables)

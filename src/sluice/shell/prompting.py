@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..statements.script import is_complete
+from ..statements.parse.cursor import is_complete
 from .completing import Completing
 from .orders import QUIT, order_in
 

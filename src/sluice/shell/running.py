@@ -10,9 +10,8 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from ..sql_on_duckdb.plain import Plain
-from ..statements.script import statements_in
-from ..statements.tokens import tokens_of
+from ..statements.duckdb.request import LocalRequest
+from ..statements.parse.cursor import statements_in, tokens_of
 from ..storage.errors import InvalidRequest, SluiceError
 from .completing import Completing
 from .engines import Engines, Result
@@ -85,7 +84,7 @@ class Shell:
 
     def _typed(self) -> None:
         self._tell("sluice sql: statements end with ; help shows what else there is, quit ends the shell")
-        completing = Completing(lambda text: Plain(text, None, *self._reached))
+        completing = Completing(lambda text: LocalRequest(text, None, *self._reached))
         for text in typed(completing):
             if not self._obey(text):
                 self._script(text)

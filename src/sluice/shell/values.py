@@ -31,11 +31,11 @@ def values_of(array: pa.Array) -> list[Any]:
         return [dict(each) if valid else None for valid, each in zip(_valid(array), _slices(array.offsets, pairs), strict=True)]
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner, lengths = values_of(array.flatten()), pc.list_value_length(array).to_pylist()
-        found, at = [], 0
+        lists, at = [], 0
         for length in lengths:
-            found.append(None if length is None else inner[at : at + length])
+            lists.append(None if length is None else inner[at : at + length])
             at += length or 0
-        return found
+        return lists
     return _plain(array)
 
 

@@ -1,4 +1,5 @@
-"""What SQL statements say: their kinds, the places of names and expressions in the text. Pure: text in, frozen dataclasses out.
+"""SQL: reads statements, and carries out those about tables of sluice. An engine runs queries and evaluates expressions.
 
-Expressions are never parsed here; they stay the engine's own text. Imports `storage`. Begin with `reading`.
+Imports `spark_integration`, `tables` and below. Begin with `run.py`, the dispatcher, and `engine.py`, what it asks of an engine:
+`spark/engine.py` and `duckdb/engine.py` are the two. `parse` reads the text.
 """

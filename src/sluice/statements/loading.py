@@ -1,183 +1,241 @@
-"""COPY INTO, REORG, FSCK, ANALYZE, ATTACH and DETACH."""
+"""COPY INTO: files become rows of a table once, however often and by however many clients they are loaded.
+
+Each file that is loaded leaves an application's number (Delta's `txn` action) in the commit that adds its rows, under an id made of
+its location. So rows and record are one commit, and checkpoints keep the record. Of two COPYs that load one file at once the later is
+refused; it is repeated on the new state, and passes over the file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+import fnmatch
+import hashlib
+import io
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from ..storage.data.filling import Filling
 from ..storage.dataclass import dataclass
-from .columns import properties_in
-from .cursor import Cursor, Name, Span
+from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
+from ..storage.schema.computed import is_filled
+from ..storage.schema.schema import StructType, conform, to_arrow
+from ..storage.stores.location import normalise, open_store
+from ..storage.stores.objects import ObjectStore
+from ..tables.table import Table
+from ..tables.transaction import Transaction
+from .parse.loading import CopyInto
+from .places import opened
+from .reports import Answer
+from .request import Place, Request
+
+_PREFIX: Final = "sluice.copy:"
+_CSV_OPTIONS: Final = frozenset({"header", "sep", "delimiter", "quote", "escape", "nullvalue"})
+_COPY_OPTIONS: Final = frozenset({"force", "mergeschema"})
+_HIDDEN: Final = ("_", ".")
+# The coordinator takes a request of a megabyte, and each file's record has some 70 bytes.
+_FILES_PER_COMMIT: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class CopyInto:
-    """COPY INTO target FROM 'path' FILEFORMAT = format [FILES = (...)] [PATTERN = '...'] [FORMAT_OPTIONS (...)] [COPY_OPTIONS (...)].
+class _Files:
+    """The files to load, by their keys in a store; `options` are the format's, by names in lower case.
 
-    `path_at` and `columns` are places in the text: of the path, and of the list in FROM (SELECT list FROM 'path').
+    `select` makes the rows to load of those of a file (None: they are the same).
     """
 
-    target: Name
-    path: str
-    path_at: Span
+    store: ObjectStore
+    keys: tuple[str, ...]
     format: str
-    files: tuple[str, ...] | None = None
-    pattern: str | None = None
-    format_options: Mapping[str, str] | None = None
-    copy_options: Mapping[str, str] | None = None
-    columns: Span | None = None
+    options: Mapping[str, str]
+    select: Callable[[pa.Table], pa.Table] | None = None
+
+    def id(self, key: str) -> str:
+        """The application id that records a file."""
+        return _PREFIX + hashlib.blake2b(f"{self.store.location}/{key}".encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Reorganise:
-    """REORG TABLE target [WHERE condition] APPLY (PURGE)."""
-
-    target: Name
-    where: Span | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """FSCK REPAIR TABLE target [DRY RUN]."""
-
-    target: Name
-    dry_run: bool
+def copy_into(request: Request, statement: CopyInto, place: Place) -> Answer:
+    """Load the files that were not loaded before. Answers one row: rows, files loaded, and files passed over."""
+    options = _options(request, statement, statement.copy_options, _COPY_OPTIONS)
+    force, merges = (options.get(name, "false").lower() == "true" for name in ("force", "mergeschema"))
+    files = _files(request, statement)
+    table = opened(place)
+    loaded = [0, 0]
+    for first in range(0, len(files.keys), _FILES_PER_COMMIT):
+        rows, count = _loaded(table, files, files.keys[first : first + _FILES_PER_COMMIT], force=force, merges=merges)
+        loaded = [loaded[0] + rows, loaded[1] + count]
+    row = (loaded[0], loaded[0], loaded[1], len(files.keys) - loaded[1])
+    return Answer("num_affected_rows bigint, num_inserted_rows bigint, num_loaded_files bigint, num_skipped_files bigint", (row,))
 
 
-@dataclass(frozen=True, slots=True)
-class Analyze:
-    """ANALYZE TABLE target COMPUTE [DELTA] STATISTICS [FOR ALL COLUMNS | FOR COLUMNS a, b]; `columns` is None for all.
+def _loaded(table: Table, files: _Files, keys: Sequence[str], *, force: bool, merges: bool) -> tuple[int, int]:
+    """Load some files by one commit; returns how many rows and files."""
+    counts = {"rows": 0, "files": 0}
 
-    `refused` are the words and the place of something that sluice does not do.
-    """
+    def work(part: Transaction) -> None:
+        loaded_before = part.applications
+        fresh = [key for key in keys if force or files.id(key) not in loaded_before]
+        counts.update(rows=0, files=len(fresh))
+        if not fresh:
+            return
+        part.append(_rows(files, fresh, part.struct, counts, merges=merges), merge_schema=merges)
+        number = _number()
+        part.note({files.id(key): number for key in fresh})
 
-    target: Name
-    columns: tuple[str, ...] | None = None
-    refused: tuple[str, Span] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """ATTACH TABLE sluice.`/path` [AS name]."""
-
-    target: Name
-    name: Name | None = None
+    table.transact(work)
+    return counts["rows"], counts["files"]
 
 
-@dataclass(frozen=True, slots=True)
-class Detach:
-    """DETACH TABLE target."""
-
-    target: Name
+def _number() -> int:
+    """A number that no other load has: two of one file are then two transactions of one application, and one of them is refused."""
+    return (time.time_ns() // 1000 << 10) | secrets.randbits(10)
 
 
-Statement: TypeAlias = CopyInto | Reorganise | Repair | Analyze | Attach | Detach
-
-
-def copy_into(here: Cursor) -> CopyInto:
-    """COPY INTO."""
-    target = here.name()
-    here.expect("FROM")
-    source, columns = here, None
-    if here.sees("("):
-        source = here.inside()
-        source.expect("SELECT")
-        columns = source.until(lambda at: at.sees("FROM"), "columns")
-        source.expect("FROM")
-    begin = source.at
-    path = source.string("a path")
-    at = Span(source.tokens[begin].start, source.tokens[source.at - 1].end)
-    if columns is not None and not source.is_done():
-        raise source.unreadable(
-            "COPY INTO takes SELECT columns FROM 'path', and nothing more: load the rows, and change them by INSERT INTO ... SELECT"
+def _options(request: Request, statement: CopyInto, options: Mapping[str, str] | None, allowed: frozenset[str]) -> dict[str, str]:
+    by_name = {name.lower(): value for name, value in (options or {}).items()}
+    unknown = sorted(set(by_name) - allowed)
+    if unknown:
+        raise request.refused(
+            statement.target, f"COPY INTO has no option {unknown[0]!r} here; it has {', '.join(sorted(allowed)) or 'none'}"
         )
-    here.required("FILEFORMAT")
-    here.expect("=")
-    kind = here.word("PARQUET, CSV or JSON").upper()
-    files: tuple[str, ...] | None = None
-    pattern: str | None = None
-    format_options: Mapping[str, str] | None = None
-    copy_options: Mapping[str, str] | None = None
-    while not here.is_done() and not here.sees(";"):
-        if here.clause("FILES", of="which files"):
-            here.expect("=")
-            files = _files(here.inside())
-        elif here.clause("PATTERN", of="which files"):
-            here.expect("=")
-            pattern = here.string("a pattern")
-        elif here.clause("FORMAT_OPTIONS"):
-            format_options = properties_in(here.inside())
-        elif here.clause("COPY_OPTIONS"):
-            copy_options = properties_in(here.inside())
-        else:
-            raise here.unreadable("expected FILES, PATTERN, FORMAT_OPTIONS or COPY_OPTIONS")
-    return CopyInto(target, path, at, kind, files, pattern, format_options, copy_options, columns)
+    return by_name
 
 
-def _files(within: Cursor) -> tuple[str, ...]:
-    found = within.each_once(lambda: within.string("the name of a file"), "file")
-    within.finish()
-    return found
+def _files(request: Request, statement: CopyInto) -> _Files:
+    """The files that the statement names. Raises InvalidRequest if there are none."""
+    if statement.format not in _FORMATS:
+        raise request.refused(statement.path_at, f"FILEFORMAT is {statement.format}; COPY INTO reads {', '.join(_FORMATS)}")
+    options = _options(request, statement, statement.format_options, _CSV_OPTIONS if statement.format == "CSV" else frozenset())
+    if statement.files is not None:
+        store, keys = _named(request, statement, statement.files)
+    else:
+        store, keys = _listed(statement.path, request.options)
+    if statement.pattern is not None:
+        keys = [each for each in keys if fnmatch.fnmatchcase(each, statement.pattern)]
+    if not keys:
+        raise request.refused(statement.path_at, f"there is no such file at {statement.path}; names that begin with _ or . do not count")
+    select = None if statement.columns is None else partial(request.selected, statement.columns)
+    return _Files(store, tuple(keys), statement.format, options, select)
 
 
-def reorganise(here: Cursor) -> Reorganise:
-    """REORG."""
-    here.expect("TABLE")
-    target = here.name()
-    where = here.until(lambda at: at.sees("APPLY"), "a condition") if here.clause("WHERE") else None
-    here.required("APPLY")
-    within = here.inside()
-    if not within.take("PURGE"):
-        raise within.unreadable("expected PURGE, the only thing that can be applied")
-    within.finish()
-    return Reorganise(target, where)
+def _named(request: Request, statement: CopyInto, files: Sequence[str]) -> tuple[ObjectStore, list[str]]:
+    """The store at the path and these files in it: nothing else is looked at. Raises InvalidRequest for one that is not there."""
+    store = open_store(normalise(statement.path), request.options)
+    for each in files:
+        try:
+            store.head(each)
+        except ObjectNotFound as error:
+            raise request.refused(statement.path_at, f"{each} is not there; FILES names files below {statement.path}") from error
+    return store, sorted(files)
 
 
-def repair(here: Cursor) -> Repair:
-    """FSCK."""
-    here.expect("REPAIR", "TABLE")
-    return Repair(here.name(), here.clause("DRY", "RUN"))
+def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[str]]:
+    """The store at the path and the files in it; for the path of a file, its folder's store and that file."""
+    location = normalise(path)
+    store = open_store(location, options)
+    keys = [each.key for each in store.list_from("", recursive=True) if not any(part.startswith(_HIDDEN) for part in each.key.split("/"))]
+    if keys:
+        return store, keys
+    folder, _, name = location.rpartition("/")
+    above = open_store(folder, options)
+    try:
+        above.head(name)
+    except ObjectNotFound:
+        return store, []
+    return above, [name]
 
 
-def analyze(here: Cursor) -> Analyze | None:
-    """ANALYZE."""
-    if not here.take("TABLE"):
-        return None
-    target = here.name()
-    if here.sees("PARTITION"):
-        return Analyze(target, refused=("PARTITION", here.rest("COMPUTE STATISTICS")))
-    here.expect("COMPUTE")
-    here.take("DELTA")
-    here.expect("STATISTICS")
-    if here.sees("NOSCAN"):
-        return Analyze(target, refused=("NOSCAN", here.rest("NOSCAN")))
-    if here.clause("FOR", "ALL", "COLUMNS") or not here.clause("FOR", "COLUMNS"):
-        return Analyze(target)
-    within = here.inside() if here.sees("(") else here
-    columns = within.each_once(lambda: within.name().quoted, "column")
-    if within is not here:
-        within.finish()
-    return Analyze(target, columns)
+def _rows(files: _Files, keys: Sequence[str], schema: StructType, counts: dict[str, int], *, merges: bool) -> Any:
+    """The rows of the files, with the table's columns, which are filled in where a file lacks them; with `merges` also other columns."""
+    if merges:
+        tables = [_read(files, key, schema, merges=True) for key in keys]
+        counts["rows"] = sum(each.num_rows for each in tables)
+        return pa.concat_tables(tables, promote_options="default")
+
+    now = datetime.now(timezone.utc)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for key in keys:
+            content = _read(files, key, schema, merges=False)
+            try:
+                rows = conform(Filling.of(schema, content.column_names, now).apply(content), schema)
+            except SchemaMismatch as error:
+                raise SchemaMismatch(f"{files.store.location}/{key}: {error.message}", **error.details) from error
+            counts["rows"] += rows.num_rows
+            yield from rows.to_batches()
+
+    return pa.RecordBatchReader.from_batches(to_arrow(schema), batches())
 
 
-def attach(here: Cursor) -> Attach:
-    """ATTACH."""
-    here.expect("TABLE")
-    return Attach(here.name(), here.name() if here.take("AS") else None)
+def _read(files: _Files, key: str, schema: StructType, *, merges: bool) -> pa.Table:
+    """The rows of one file. Raises InvalidRequest if it is not of its format."""
+    content = io.BytesIO(files.store.get(key))
+    columns = schema if files.select is None else None
+    try:
+        rows = _FORMATS[files.format](content, files.options, columns, "infer" if merges else "error")
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(f"{files.store.location}/{key} cannot be read as {files.format}: {error}", location=key) from error
+    return rows if files.select is None else files.select(rows)
 
 
-def detach(here: Cursor) -> Detach:
-    """DETACH."""
-    here.expect("TABLE")
-    return Detach(here.name())
+def _parquet(content: io.BytesIO, _: Mapping[str, str], __: StructType | None, ___: str) -> pa.Table:
+    return pq.read_table(content)
 
 
-READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
-    ("COPY", "INTO"): copy_into,
-    ("REORG",): reorganise,
-    ("FSCK",): repair,
-    ("ANALYZE",): analyze,
-    ("ATTACH",): attach,
-    ("DETACH",): detach,
+def _json(content: io.BytesIO, _: Mapping[str, str], schema: StructType | None, unexpected: str) -> pa.Table:
+    if schema is None:
+        return pa_json.read_json(content)
+    if any(map(is_filled, schema.fields)):  # a column that no line has is absent, not null
+        names = {name.lower() for name in pa_json.read_json(content).column_names}
+        schema = StructType(each for each in schema.fields if each.name.lower() in names)
+        content.seek(0)
+    parsing = pa_json.ParseOptions(explicit_schema=_loose(schema), unexpected_field_behavior=unexpected)
+    return pa_json.read_json(content, parse_options=parsing)
+
+
+def _loose(schema: StructType) -> pa.Schema:
+    """The table's types, without the rule that columns may not be null, which is checked later, with a better message."""
+    return pa.schema([pa.field(each.name, each.type) for each in to_arrow(schema)])
+
+
+def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | None, _: str) -> pa.Table:
+    """With a schema its columns; otherwise all columns are texts, called _c0, _c1, ... without a header."""
+    header = options.get("header", "false").lower() == "true"
+    escape = options.get("escape")
+    parsing = pa_csv.ParseOptions(
+        delimiter=options.get("sep", options.get("delimiter", ",")),
+        quote_char=options.get("quote", '"'),
+        escape_char=escape or False,
+        newlines_in_values=True,
+    )
+    if schema is not None:
+        kinds = {each.name: each.type for each in to_arrow(schema)}
+        reading = pa_csv.ReadOptions(column_names=None if header else list(kinds))
+    else:
+        reading = pa_csv.ReadOptions(autogenerate_column_names=not header)
+        names = pa_csv.open_csv(content, reading, parsing).schema.names
+        kinds = dict.fromkeys(names, pa.string())
+        content.seek(0)
+    converting = pa_csv.ConvertOptions(
+        column_types=kinds, null_values=[options.get("nullvalue", "")], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    rows = pa_csv.read_csv(content, reading, parsing, converting)
+    return rows if schema is not None or header else rows.rename_columns([f"_c{number}" for number in range(rows.num_columns)])
+
+
+_FORMATS: Final[Mapping[str, Callable[[io.BytesIO, Mapping[str, str], StructType | None, str], pa.Table]]] = {
+    "PARQUET": _parquet,
+    "CSV": _csv,
+    "JSON": _json,
 }
-"""The reader of what follows these words."""
+"""What reads a file with the format's options: with the columns of a schema, or (None) as it is. The last argument says what JSON's
+other fields are: "infer" reads them, "error" refuses them.
+"""

@@ -1,169 +1,233 @@
-"""Statements that reorganise a table, go back in it or make files beside it: OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT, GENERATE."""
+"""OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT, GENERATE and SHALLOW CLONE."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+import time
+from collections.abc import Sequence
+from typing import Any
 
+from ..coordinator.api import Commit
+from ..storage.actions import AddFile
 from ..storage.dataclass import dataclass
-from .columns import Column, columns_in
-from .cursor import Cursor, Name, Span
-from .rows import partition_values
+from ..storage.errors import TableExists
+from ..tables.client.property_rules import indexed_columns_of
+from ..tables.read.history import HistoryEntry, entries_of
+from ..tables.read.table_snapshot import TableSnapshot
+from ..tables.table import Table
+from .definitions.creating import struct_of
+from .parse.loading import Analyze, Attach, Detach, Reorganise, Repair
+from .parse.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
+from .parse.tables import Clone
+from .partitions import partition_condition
+from .places import catalog_of, opened, title
+from .reports import NOTHING, Answer, optimized, restored
+from .request import Place, Request
 
 
 @dataclass(frozen=True, slots=True)
-class Optimize:
-    """OPTIMIZE target [FULL] [WHERE ...] [ZORDER BY (...)]."""
+class Optimization:
+    """An OPTIMIZE to run: `mode` and `target_file_size` are those of `Table.compact`."""
 
-    target: Name
-    where: Span | None = None
-    z_order_by: tuple[str, ...] = ()
-    full: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Compact:
-    """ALTER TABLE target [PARTITION (column = value, ...)] COMPACT MINOR|MAJOR, or COMPACT TABLE target ...
-
-    `mode` is "minor" or "major".
-    """
-
-    target: Name
-    mode: str
-    partition: tuple[tuple[str, Span | None], ...] = ()
+    where: tuple[str, ...] = ()
+    mode: str = "minor"
+    target_file_size: int | str | None = None
+    z_order_by: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Vacuum:
-    """VACUUM target [RETAIN hours HOURS] [DRY RUN]."""
-
-    target: Name
-    hours: str | None = None
-    dry_run: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """RESTORE TABLE target TO VERSION AS OF n, or TO TIMESTAMP AS OF t."""
-
-    target: Name
-    is_version: bool
-    value: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Convert:
-    """CONVERT TO DELTA parquet.`/path` [PARTITIONED BY (column type, ...)]; SLUICE means the same as DELTA."""
-
-    target: Name
-    partitioned_by: tuple[Column, ...] = ()
+def run_optimize(table: Table, optimization: Optimization, user_metadata: str | None = None, if_version: int | None = None) -> Answer:
+    """Run it; the metrics have Delta's names, and null for what sluice does not measure."""
+    where = " AND ".join(f"({each})" for each in optimization.where) or None
+    before = table.refresh("latest").snapshot()
+    started_ms = _now_ms()
+    commit = table.compact(
+        optimization.mode,
+        where,
+        target_file_size=optimization.target_file_size,
+        z_order_by=optimization.z_order_by,
+        if_version=if_version,
+        user_metadata=user_metadata,
+    )
+    numbers = _numbers(table, before, where, commit, ordered=optimization.z_order_by is not None or bool(table.clustering_columns))
+    return optimized(table.location, {**numbers, "startTimeMs": started_ms, "endTimeMs": _now_ms()})
 
 
-@dataclass(frozen=True, slots=True)
-class Generate:
-    """GENERATE mode FOR TABLE target; `mode` is in lower case."""
-
-    target: Name
-    mode: str
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
-_COLUMN: Final = "the name of a column"
-Statement: TypeAlias = Optimize | Compact | Vacuum | Restore | Convert | Generate
+def _numbers(table: Table, before: TableSnapshot, where: str | None, commit: Commit | None, *, ordered: bool) -> dict[str, Any]:
+    """The metrics, from the commits' own entries in the history and the files they added."""
+    entries = [] if commit is None else _entries(table, commit, after=before.version)
+    added = _added(table, {each.version for each in entries}, {each.transaction_id for each in entries})
+
+    def total(name: str) -> int:
+        return sum(int(each.metrics.get(name) or 0) for each in entries)
+
+    removed, considered = total("numRemovedFiles"), before.files(where).num_rows
+    partitions = len({tuple(sorted(each.partition_values.items(), key=str)) for each in added})
+    cube = {"num": removed, "size": total("numRemovedBytes")}
+    none = {"num": 0, "size": 0}
+    z_order = {
+        "strategyName": "all",
+        "inputCubeFiles": none,
+        "inputOtherFiles": cube,
+        "inputNumCubes": 0,
+        "mergedFiles": cube,
+        "numOutputCubes": partitions,
+    }
+    return {
+        "numFilesAdded": len(added),
+        "numFilesRemoved": removed,
+        "filesAdded": _sizes([each.size for each in added]),
+        "filesRemoved": {"avg": cube["size"] / removed if removed else 0.0, "totalFiles": removed, "totalSize": cube["size"]},
+        "partitionsOptimized": partitions,
+        "zOrderStats": z_order if ordered and entries else None,
+        "numBatches": len(entries),
+        "totalConsideredFiles": considered,
+        "totalFilesSkipped": max(0, considered - removed),
+        "preserveInsertionOrder": not ordered,
+        "deletionVectorStats": {"numDeletionVectorsRemoved": total("numDeletionVectorsRemoved")},
+        "numTableColumns": len(before.struct.fields),
+        "numTableColumnsWithStats": _indexed(before),
+    }
 
 
-def optimize(here: Cursor) -> Optimize:
-    """OPTIMIZE."""
-    target = here.table()
-    full = here.clause("FULL")
-    where = here.until(lambda at: at.sees("ZORDER", "BY"), "a condition") if here.clause("WHERE") else None
-    columns: tuple[str, ...] = ()
-    if here.clause("ZORDER", "BY"):
-        columns = here.names(_COLUMN) if here.sees("(") else here.each_once(lambda: here.word(_COLUMN), "column")
-    return Optimize(target, where, columns, full)
+def _entries(table: Table, commit: Commit, *, after: int) -> list[HistoryEntry]:
+    """The entries of the call's commits in the history: of the last, and of those before it that this process made."""
+    first = commit.version if commit.commits == 1 else after + 1
+    since = [each for version in range(commit.version, first - 1, -1) for each in reversed(entries_of(table.access, version))]
+    last = next(each for each in since if each.transaction_id == commit.transaction_id)
+    mine = [each for each in since if each.operation == "OPTIMIZE" and (each.host, each.pid) == (last.host, last.pid)]
+    return [last] if commit.commits == 1 else mine[: commit.commits]
 
 
-def compact(here: Cursor) -> Compact:
-    """COMPACT."""
-    here.take("TABLE")
-    target = here.name()
-    partition = partition_values(here) if here.clause("PARTITION") else ()
-    return compaction(here, target, partition)
+def _added(table: Table, versions: set[int], owners: set[str]) -> list[AddFile]:
+    """The files that these transactions added: their names carry the transaction's id."""
+    actions = (action for _, each in table.coordinated.log.commits(sorted(versions)) for action in each)
+    return [each for each in actions if isinstance(each, AddFile) and any(owner in each.path for owner in owners)]
 
 
-def compaction(here: Cursor, target: Name, partition: tuple[tuple[str, Span | None], ...]) -> Compact:
-    """The compaction that MINOR or MAJOR, which may be in quotes, asks for. Raises Unreadable."""
-    token = here.peek()
-    mode = "" if token is None else token.value.lower()
-    if mode not in ("minor", "major"):
-        raise here.unreadable("expected MINOR or MAJOR")
-    here.at += 1
-    return Compact(target, mode, partition)
+def _sizes(sizes: Sequence[int]) -> dict[str, Any]:
+    if not sizes:
+        return {"avg": 0.0, "totalFiles": 0, "totalSize": 0}
+    return {"min": min(sizes), "max": max(sizes), "avg": sum(sizes) / len(sizes), "totalFiles": len(sizes), "totalSize": sum(sizes)}
 
 
-def vacuum(here: Cursor) -> Vacuum:
-    """VACUUM."""
-    target, hours, dry_run = here.table(), None, False
-    while not here.is_done() and not here.sees(";"):
-        if here.clause("RETAIN"):
-            hours = here.number("a number of hours")
-            if here.take_one("HOURS", "HOUR") is None:
-                raise here.unreadable("expected HOURS")
-        elif here.clause("DRY", "RUN"):
-            dry_run = True
-        elif not here.clause("FULL", of="kind") and not here.clause("LITE", of="kind"):
-            raise here.unreadable("expected RETAIN n HOURS or DRY RUN")
-    return Vacuum(target, hours, dry_run)
+def _indexed(snapshot: TableSnapshot) -> int:
+    """How many columns have statistics."""
+    most, columns = indexed_columns_of(snapshot.raw.configuration), len(snapshot.struct.fields)
+    return columns if most < 0 else min(most, columns)
 
 
-def when(here: Cursor) -> tuple[bool, Span]:
-    """VERSION AS OF n or TIMESTAMP AS OF t: whether it is a version, and the place of the value."""
-    is_version = _as_of(here, "VERSION")
-    if not is_version and not _as_of(here, "TIMESTAMP"):
-        raise here.unreadable("expected VERSION AS OF or TIMESTAMP AS OF")
-    value = here.until(_ends_when, "a version or a time")
-    any(_as_of(here, kind) for kind in ("VERSION", "TIMESTAMP"))  # raises for a second one
-    return is_version, value
+def optimize(request: Request, statement: Optimize, place: Place) -> Answer:
+    """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""
+    where = () if statement.where is None else (request.expression(statement.where),)
+    order = statement.z_order_by or None
+    how = Optimization(where, "full" if statement.full else "major" if order else "minor", None, order)
+    return run_optimize(opened(place), how, request.user_metadata, request.if_version)
 
 
-def _as_of(here: Cursor, kind: str) -> bool:
-    return here.clause(kind, "AS", "OF", of="moment")
+def compact(request: Request, statement: Compact, place: Place) -> Answer:
+    """Rewrite files as fewer ones: MINOR small files, MAJOR also those with deleted rows. Answers one row: path and metrics."""
+    table = opened(place)
+    where = partition_condition(request, statement.partition, table.struct, table.partition_columns)
+    how = Optimization(() if where is None else (where,), statement.mode)
+    return run_optimize(table, how, request.user_metadata, request.if_version)
 
 
-def _ends_when(here: Cursor) -> bool:
-    return any(here.sees(*words.split()) for words in ("TBLPROPERTIES", "LOCATION", "VERSION AS OF", "TIMESTAMP AS OF"))
+def vacuum(request: Request, statement: Vacuum, place: Place) -> Answer:
+    """Delete files that no version within retention needs. Answers the paths of a dry run, otherwise the location."""
+    table = opened(place)
+    hours = None if statement.hours is None else float(statement.hours)
+    report = table.vacuum(hours, dry_run=statement.dry_run, force=request.may_keep_short)
+    paths = [*(each.key for each in report.garbage), *report.log_files] if statement.dry_run else [table.location]
+    return Answer("path string", tuple((each,) for each in paths))
 
 
-def restore(here: Cursor) -> Restore:
-    """RESTORE."""
-    here.take("TABLE")
-    target = here.name()
-    here.take("TO")
-    return Restore(target, *when(here))
+def restore(request: Request, statement: Restore, place: Place) -> Answer:
+    """Make the table what it was. Answers one row: sizes and numbers of files."""
+    version, timestamp = request.moment(statement.is_version, statement.value)
+    table = opened(place)
+    return restored(table, table.restore(version, timestamp, if_version=request.if_version, user_metadata=request.user_metadata))
 
 
-def convert(here: Cursor) -> Convert:
-    """CONVERT TO."""
-    here.expect("TO")
-    if here.take_one("DELTA", "SLUICE") is None:
-        raise here.unreadable("expected DELTA or SLUICE")
-    target = here.name()
-    here.clause("NO", "STATISTICS")
-    return Convert(target, columns_in(here.inside()) if here.clause("PARTITIONED", "BY") else ())
+def convert(request: Request, statement: Convert) -> Answer:
+    """Make a folder of Parquet files a table."""
+    first, *rest = statement.target.parts
+    if first.lower() != "parquet" or len(rest) != 1:
+        raise request.refused(statement.target, "name the folder of Parquet files as parquet.`/a/path`")
+    schema = struct_of(request, statement.partitioned_by) if statement.partitioned_by else None
+    Table.convert(rest[0], schema, coordinator=request.coordinator, storage_options=request.options)
+    return NOTHING
 
 
-def generate(here: Cursor) -> Generate:
-    """GENERATE."""
-    mode = here.word("what to generate, symlink_format_manifest,")
-    here.expect("FOR", "TABLE")
-    return Generate(here.table(), mode.lower())
+def generate(_: Request, statement: Generate, place: Place) -> Answer:
+    """Write manifests for engines that read files by lists."""
+    opened(place).generate(statement.mode)
+    return NOTHING
 
 
-READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
-    ("OPTIMIZE",): optimize,
-    ("COMPACT",): compact,
-    ("VACUUM",): vacuum,
-    ("RESTORE",): restore,
-    ("CONVERT",): convert,
-    ("GENERATE",): generate,
-}
-"""The reader of what follows these words."""
+def clone(request: Request, statement: Clone, source: Place) -> Answer:
+    """Make a table that shares the files of another one."""
+    name = statement.target
+    if not statement.shallow:
+        raise request.unsupported(name, "a deep clone copies files: use SHALLOW CLONE, or CREATE TABLE ... AS SELECT", "deep clone")
+    if statement.how not in ("create", "createOrReplace"):
+        raise request.unsupported(name, "a clone takes CREATE TABLE or CREATE OR REPLACE TABLE", "clone")
+    path = name.path or statement.location
+    if path is None:
+        raise request.unsupported(name, "a clone by name needs a place: add LOCATION '...'", "managed clones")
+    if name.path is None and catalog_of(request).exists(name.quoted):
+        raise request.error(TableExists, name, f"a table {title(name)} already exists", name=title(name))
+    version, timestamp = (None, None) if statement.as_of is None else request.moment(*statement.as_of)
+    opened(source).clone(path, version, timestamp, replace=statement.how != "create", properties=statement.properties)
+    if name.path is None:
+        catalog_of(request).register(name.quoted, path)
+    return NOTHING
+
+
+def reorganise(request: Request, statement: Reorganise, place: Place) -> Answer:
+    """Write files with deleted rows again without them, and merge small ones. Answers one row: path and metrics."""
+    where = () if statement.where is None else (request.expression(statement.where),)
+    return run_optimize(opened(place), Optimization(where, "major"), request.user_metadata, request.if_version)
+
+
+def repair(request: Request, statement: Repair, place: Place) -> Answer:
+    """Take files that the store lacks out of the table; a dry run only names them. Answers their paths, and why."""
+    table = opened(place)
+    missing = table.missing_files()
+    if missing and not statement.dry_run:
+        table.repair(if_version=request.if_version)
+    return Answer("dataFilePath string, reason string", tuple(missing.items()))
+
+
+def analyze(request: Request, statement: Analyze, place: Place) -> Answer:
+    """Give files the statistics that they lack. Answers one row: numbers of files."""
+    if statement.refused is not None:
+        words, at = statement.refused
+        said = f"ANALYZE looks at all files that lack statistics, without {words}: leave it out"
+        raise request.unsupported(at, said, f"ANALYZE ... {words}")
+    analysis = opened(place).analyze(statement.columns, if_version=request.if_version, user_metadata=request.user_metadata)
+    numbers = (analysis.files, analysis.lacking, analysis.from_footers, analysis.from_rows, analysis.bytes_read)
+    return Answer("num_files bigint, num_lacking bigint, num_from_footers bigint, num_from_rows bigint, num_bytes_read bigint", (numbers,))
+
+
+def attach(request: Request, statement: Attach) -> Answer:
+    """Bring a Delta table under sluice, and give it a name if the statement has one."""
+    path = statement.target.path
+    if path is None:
+        raise request.refused(statement.target, "name the table by its location: sluice.`/a/path`")
+    if statement.name is None:
+        Table.attach(path, coordinator=request.coordinator, storage_options=request.options).close()
+    else:
+        catalog_of(request).register(statement.name.quoted, path)
+    return NOTHING
+
+
+def detach(request: Request, statement: Detach, place: Place) -> Answer:
+    """Take a table's name away, and give the table back to other engines."""
+    table = opened(place)
+    if place.name is not None:
+        catalog_of(request).drop(statement.target.quoted, keep_data=True)
+    table.detach()
+    return NOTHING

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.delta import DeltaTable
-from sluice.sql_plain.place import Place
+from sluice.statements.request import Place
 from tests.spark_integration.conftest import small
 from tests.spark_integration.rows import faults
 

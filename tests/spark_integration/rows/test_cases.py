@@ -18,9 +18,9 @@ import sluice
 from sluice.coordinator.service.connect import release
 from sluice.delta import DeltaTable
 from sluice.spark_integration.rows import source as source_of_merge
-from sluice.statements.cursor import Span
-from sluice.statements.reading import read
-from sluice.statements.rows import Assignment, Delete, Merge, Update
+from sluice.statements.parse.cursor import Span
+from sluice.statements.parse.reading import read
+from sluice.statements.parse.rows import Assignment, Delete, Merge, Update
 
 from .cases import CASES, Case
 from .cases.judging import judge

@@ -16,9 +16,9 @@ import sluice
 from sluice.coordinator.service.connect import release
 from sluice.delta import DeltaTable, tables
 from sluice.spark_integration.rows import source
-from sluice.sql_on_duckdb import changing
-from sluice.sql_on_duckdb.running import run
-from sluice.sql_on_spark import rows
+from sluice.statements.duckdb import changing
+from sluice.statements.duckdb.running import run
+from sluice.statements.spark import rows
 
 from .test_cases import LIMITS
 

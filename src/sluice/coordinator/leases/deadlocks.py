@@ -14,7 +14,7 @@ from dataclasses import field
 from ...storage.dataclass import dataclass
 from ..nodes.lease_records import WAITS, LeaseName, LeaseNode, Place, WaitNode
 from ..service.store import CoordinationStore
-from .guard import held_in_words
+from .guard import held_facts, held_in_words
 from .scopes import clash
 
 
@@ -102,4 +102,4 @@ def _description(picture: _Picture, path: str) -> str:
     if place is None or name is None:
         return path
     request = picture.in_place(place.leases).get(name)
-    return f"{place}: already gone" if request is None else f"{place}: {held_in_words(request)}"
+    return f"{place}: already gone" if request is None else f"{place}: {held_in_words(held_facts(path, request))}"

@@ -195,11 +195,9 @@ class LeaseRequest:
                 asked_about_cycles = True
             path, holder = in_the_way
             if deadline is not None and deadline.over:
-                raise LeaseHeld(
-                    f"{self._in_words()} was not granted in time: another client has {held_in_words(holder)}",
-                    facts=held_facts(path, holder),
-                    filed=False,
-                )
+                facts = held_facts(path, holder)
+                message = f"{self._in_words()} was not granted in time: another client has {held_in_words(facts)}"
+                raise LeaseHeld(message, facts=facts, filed=False)
             if self.store.read(path, wake.set) is not None:
                 wake.wait(_LOOK_AGAIN_S if deadline is None else min(_LOOK_AGAIN_S, deadline.left_s))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Final
+from typing import Any, Final
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import NotATable, Unavailable
@@ -34,17 +34,22 @@ class Granted:
     request: LeaseNode
 
 
-def held_in_words(lease: LeaseNode) -> str:
-    """The holder of a lease, and since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z"."""
-    name = f" {lease.name!r}" if lease.name else ""
-    scope = f" on {lease.where}" if lease.where else ""
-    who = f"{lease.client.application or 'somebody'} on {lease.client.host} (process {lease.client.pid})"
-    what = "an exclusive lease" if lease.mode == EXCLUSIVE else "a reserved turn" if lease.mode == TURN else f"a {lease.mode} lease"
-    return f"{what}{name}{scope}, held by {who} since {text_of(lease.since_ms)}"
+def held_in_words(facts: Mapping[str, Any]) -> str:
+    """The holder of a lease, and since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z".
+
+    `facts` are those of an error, as `held_facts` gives them.
+    """
+    of = facts.get
+    name = f" {of('name')!r}" if of("name") else ""
+    scope = f" on {of('where')}" if of("where") else ""
+    who = f"{of('holder') or 'somebody'} on {of('host')} (process {of('pid')})"
+    mode = of("mode")
+    what = "an exclusive lease" if mode == EXCLUSIVE else "a reserved turn" if mode == TURN else f"a {mode} lease"
+    return f"{what}{name}{scope}, held by {who} since {text_of(of('since_ms', 0))}"
 
 
-def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
-    """Like `held_in_words`, but as facts of an error."""
+def held_facts(path: str, lease: LeaseNode) -> dict[str, Any]:
+    """The holder of a lease as facts of an error."""
     return {
         "lease": path,
         "mode": lease.mode,
@@ -87,8 +92,9 @@ class LeaseView:
             return Refusal(LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost})
         for lease in self.granted:
             if self._stops(intent, lease):
-                message = f"another client has {held_in_words(lease.request)}; wait until it is released, or see `sluice leases`"
-                return Refusal(HELD, "LeaseHeld", message, facts=held_facts(lease.path, lease.request))
+                facts = held_facts(lease.path, lease.request)
+                message = f"another client has {held_in_words(facts)}; wait until it is released, or see `sluice leases`"
+                return Refusal(HELD, "LeaseHeld", message, facts=facts)
         return None
 
     def _stops(self, intent: Intent, lease: Granted) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final
 
 from ...storage.dataclass import dataclass
 from ..errors import DeadlockDetected, LeaseHeld
@@ -18,10 +17,9 @@ from ..nodes.lease_records import PASSING, Place
 from ..service.address import Address
 from ..service.clock import Deadline
 from .granting import LeaseClient, LeaseRequest, Wanted, let_go, release_nodes
+from .guard import held_in_words
 from .lease import held_by_this_thread, paths_of
 from .scopes import PartitionScope
-
-_WHO: Final = "another client has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,7 @@ class WaitingCommit:
             request.obtain(deadline)
         except LeaseHeld as late:
             facts = {**held.facts, **late.facts}
-            whose, who = held.message.partition(_WHO)[0], late.message.partition(_WHO)[2]
-            message = f"{whose}{_WHO}{who}; wait until it is released, or see `sluice leases`"
+            message = held.message.replace(held_in_words(held.facts), held_in_words(late.facts))
             raise LeaseHeld(message, **{**held.details, "facts": facts}) from held
         self._request = request
 

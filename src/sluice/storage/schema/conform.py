@@ -6,7 +6,7 @@ files lack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -45,14 +45,12 @@ def adapt(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     return table if table.schema.equals(to_arrow(schema), check_metadata=True) else _LENIENT.table(table, schema)
 
 
-def other_number_of_columns(given: Sequence[str], wanted: Sequence[str], *, shown: Callable[[str], str] = str) -> SchemaMismatch:
-    """The refusal of rows that fill columns by position, and have too many or too few; `shown` may add to its message."""
+def other_number_of_columns(given: Sequence[str], wanted: Sequence[str]) -> SchemaMismatch:
+    """The refusal of rows that fill columns by position, and have too many or too few."""
     which = "NOT_ENOUGH" if len(given) < len(wanted) else "TOO_MANY"
     return SchemaMismatch(
-        shown(
-            f"these rows have {len(given)} columns ({', '.join(given)}) for {len(wanted)} of the table ({', '.join(wanted)}); "
-            "give as many, in this order"
-        ),
+        f"these rows have {len(given)} columns ({', '.join(given)}) for {len(wanted)} of the table ({', '.join(wanted)}); "
+        "give as many, in this order",
         condition=f"INSERT_COLUMN_ARITY_MISMATCH.{which}_DATA_COLUMNS",
     )
 

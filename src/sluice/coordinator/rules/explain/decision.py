@@ -77,6 +77,7 @@ class Explanation:
     """What would happen to a case's transaction: "ok", or its error, the rule, and why.
 
     `isolation` is the level it was compared at; `rebased` lists its adaptations; `notes` list what the case left open.
+    `winner_did` says of a refused one in words what the winner did: "concerns row 3 of file a".
     """
 
     verdict: str
@@ -89,6 +90,7 @@ class Explanation:
     case: str
     rebased: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    winner_did: str = ""
 
 
 def explain(case: Case, *, strict: bool = False) -> Explanation:
@@ -110,11 +112,13 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
         actions, note = _traced(table, case.winning_operation, commit, touched=attempt.footprint.removes or ())
         explained = replace(explained, notes=(*explained.notes, *note))
         winner = winner_of_case(table, read, version, actions, skip_adds=operation in BACKFILLS)
-        refused = _unsupported(read, winner) if table.strict else None
+        refused, winner_did = _unsupported(read, winner) if table.strict else None, ""
         if refused is None:
             met = meet(attempt, winner, _inline_rows)
-            refused = refusal(met) if isinstance(met, Finding) else None
-            attempt = attempt if isinstance(met, Finding) else met
+            if isinstance(met, Finding):
+                refused, winner_did = refusal(met), f"concerns {met.what}"
+            else:
+                attempt = met
         if refused is not None:
             return replace(
                 explained,
@@ -124,6 +128,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
                 winning_version=version,
                 winning_operation=refused.winning_operation or None,
                 notes=(*explained.notes, *_unknown_rows(attempt, winner, refused.rule)),
+                winner_did=winner_did,
             )
         table = table.after(actions)
     return replace(explained, because=_why_not(attempt, table, level), rebased=attempt.rebased)

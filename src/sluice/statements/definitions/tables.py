@@ -1,0 +1,308 @@
+"""CREATE, DROP, UNDROP and ALTER TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ...storage.errors import InvalidRequest, PredicateError, TableExists, TableNotFound
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import DEFAULT_KEY
+from ...storage.schema.datatypes import StructType
+from ...storage.schema.evolution import field_at
+from ...storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
+from ...tables.manage.columns import ColumnChange, NewColumn
+from ...tables.table import Table
+from ..parse.altering import Alter, ColumnAction
+from ..parse.columns import Check
+from ..parse.cursor import Name, Span, position
+from ..parse.foreign import Foreign
+from ..parse.tables import Create, Drop, Like, Undrop
+from ..places import catalog_of, exists, opened, title, unknown_column
+from ..reports import NOTHING, Answer
+from ..request import Place, Request
+from .creating import Definition, field_of, made, named, settled, struct_of
+from .showing import can_be_given
+
+_CONSTRAINT = "delta.constraints."
+_KEY = "sluice.primaryKey"
+
+
+def definition_of(request: Request, statement: Create) -> Definition:
+    """The table that a CREATE describes; without columns if a query gives them. Raises InvalidRequest, UnsupportedFeature."""
+    name = statement.target
+    if statement.refused is not None:
+        words, at = statement.refused
+        raise request.unsupported(at, f"sluice's tables have no {words}; leave it out", words)
+    properties = _properties(request, statement)
+    schema = struct_of(request, statement.columns)
+    listed = {each.name.lower() for each in schema.fields}
+    added = [each for each in statement.partitioned_by if each.type is not None and each.name.lower() not in listed]
+    schema = StructType([*schema.fields, *struct_of(request, added).fields])
+    partition_by = tuple(each.name for each in statement.partitioned_by)
+    if statement.query is not None and schema.fields:
+        raise request.refused(name, "a table that is made by a query has the query's columns: leave the columns out, or cast them there")
+    if statement.query is not None and statement.comment is not None:
+        raise request.unsupported(
+            name, "a table that is made by a query gets no COMMENT; set it afterwards with COMMENT ON TABLE", "COMMENT"
+        )
+    if statement.query is None and not schema.fields:
+        raise request.refused(name, "the table has no columns: list them in brackets, or add AS SELECT ...")
+    request.check_columns(schema)
+    if schema.fields:
+        for each in _checks(statement):
+            _require_columns(request, each.condition, schema)
+    location = name.path or statement.location
+    own = None if name.path else name.quoted
+    return Definition(statement.how, own, location, schema, partition_by, properties, statement.comment, statement.cluster_by)
+
+
+def _require_columns(request: Request, condition: Span, schema: StructType) -> None:
+    """Raise InvalidRequest if a CHECK names a column that the table lacks; its own check says what else is wrong with it."""
+    try:
+        Predicate.parse(request.expression(condition), schema)
+    except PredicateError as error:
+        if "columns" in error.details:
+            raise unknown_column(request, condition, str(error.details.get("column")), schema) from error
+
+
+def create(request: Request, definition: Definition) -> Answer:
+    """Create or replace a table without rows."""
+    if definition.name is None:
+        made(Place(definition.location or "", request.coordinator, request.options), definition)
+    else:
+        named(catalog_of(request), definition)
+    return NOTHING
+
+
+def with_rows(request: Request, statement: Create, write: Callable[[Place | None], None]) -> None:
+    """Have `write` run a query and create a table with its rows, or replace the one at a place, unless that one stays as it is.
+
+    It is repeated, query and all, where others create or replace the same table meanwhile.
+    """
+    name = statement.target
+
+    def attempt() -> None:
+        replaces = to_replace(request, statement)
+        if replaces is not None:
+            location = name.path or catalog_of(request).locate(name.quoted) if replaces else ""
+            write(Place(location, request.coordinator, request.options) if replaces else None)
+
+    settled(statement.how, attempt, lambda: _target_exists(request, name))
+
+
+def _target_exists(request: Request, name: Name) -> bool:
+    return exists(Place(name.path, request.coordinator, request.options)) if name.path else catalog_of(request).exists(name.quoted)
+
+
+def to_replace(request: Request, statement: Create) -> bool | None:
+    """Whether a table with rows replaces one that is there; None if that one stays as it is. Raises TableExists, TableNotFound."""
+    name = statement.target
+    there = _target_exists(request, name)
+    if there and statement.how == "createIfNotExists":
+        return None
+    if there and statement.how == "create":
+        raise request.error(TableExists, name, f"a table {title(name)} already exists", name=title(name))
+    if not there and statement.how == "replace":
+        said = f"the table {title(name)}, which is to be replaced, cannot be found: CREATE OR REPLACE TABLE makes it"
+        raise request.error(TableNotFound, name, said, name=title(name))
+    return there
+
+
+def _properties(request: Request, statement: Create) -> dict[str, str]:
+    """The table's properties, with its constraints and its key, which are properties, too. Raises InvalidRequest for one given twice."""
+    properties = dict(statement.properties or {})
+    taken = {name.lower(): "TBLPROPERTIES" for name in properties}
+    for check in _checks(statement):
+        name = _CONSTRAINT + check.name
+        if name.lower() in taken:
+            said = f"there is a constraint {check.name} already, by {taken[name.lower()]}; give each another name"
+            raise request.refused(check.at, said)
+        taken[name.lower()] = f"the one at {position(request.text, check.at)}"
+        properties[name] = request.expression(check.condition)
+    key = statement.key or tuple(each.name for each in statement.columns if each.is_key)
+    if key and _KEY.lower() in taken:
+        raise request.refused(statement.target, f"PRIMARY KEY ({', '.join(key)}) and the property {_KEY} are the same; give one of them")
+    if key:
+        properties[_KEY] = ",".join(key)
+    return properties
+
+
+def _checks(statement: Create) -> tuple[Check, ...]:
+    """All constraints: the table's, and those of its columns."""
+    return (*statement.checks, *(each for column in statement.columns for each in column.checks))
+
+
+def drop(request: Request, statement: Drop, _: Place) -> Answer:
+    """Take a table and its name away; UNDROP brings it back."""
+    name = statement.target
+    if name.path is not None:
+        raise request.unsupported(name, "a table without a name is dropped by sluice.Table.drop, which deletes its files", "DROP by path")
+    if statement.purge:
+        raise request.unsupported(name, "PURGE is not there: drop the table, and then call sluice.Catalog.vacuum", "PURGE")
+    catalog_of(request).drop(name.quoted)
+    return NOTHING
+
+
+def undrop(request: Request, statement: Undrop) -> Answer:
+    """Bring a dropped table back."""
+    new = None if statement.new_name is None else statement.new_name.quoted
+    catalog_of(request).undrop(statement.target.quoted, new_name=new)
+    return NOTHING
+
+
+def alter(request: Request, statement: Alter, place: Place) -> Answer:
+    """Change properties, constraints or the name of a table."""
+    table, name = opened(place), statement.target
+    if statement.action == "set properties":
+        table.set_properties(statement.properties or {}, if_version=request.if_version)
+    elif statement.action == "add columns":
+        _add_columns(request, statement, table)
+    elif statement.action == "alter columns":
+        table.alter_columns([_change(request, each, table) for each in statement.changes], if_version=request.if_version)
+    elif statement.action == "cluster by":
+        table.cluster_by(statement.names, if_version=request.if_version)
+    elif statement.action == "add feature":
+        table.add_feature(statement.names[0], if_version=request.if_version)
+    elif statement.action == "drop feature":
+        table.drop_feature(statement.names[0], if_version=request.if_version)
+    elif statement.action == "unset properties":
+        _unset(request, statement, place, statement.names)
+    elif statement.action == "add check":
+        assert statement.check is not None
+        key = _CONSTRAINT + statement.check.name
+        if key.lower() in {each.lower() for each in table.properties}:
+            raise request.refused(name, f"there is a constraint {statement.check.name} already: drop it first")
+        _require_columns(request, statement.check.condition, table.struct)
+        table.set_properties({key: request.expression(statement.check.condition)}, if_version=request.if_version)
+    elif statement.action == "drop constraint":
+        _unset(request, statement, place, tuple(_CONSTRAINT + each for each in statement.names))
+    elif statement.action == "rename":
+        assert statement.new_name is not None
+        if name.path is not None or statement.new_name.path is not None:
+            raise request.refused(name, "a table without a name cannot be renamed: sluice.Catalog.register gives it one")
+        catalog_of(request).rename(name.quoted, _in_same_namespace(name, statement.new_name).quoted)
+    else:
+        raise request.unsupported(name, of_alter(statement.other), statement.other or statement.action)
+    return NOTHING
+
+
+def _in_same_namespace(name: Name, new: Name) -> Name:
+    """As in Spark, a new name without a namespace stays in the old one."""
+    return new if len(new.parts) > 1 or len(name.parts) == 1 else Name((name.parts[0], *new.parts), new.start, new.end)
+
+
+def _unset(request: Request, statement: Alter, place: Place, names: tuple[str, ...]) -> None:
+    table = opened(place)
+    spelled = {each.lower(): each for each in table.properties}
+    lacking = [each for each in names if each.lower() not in spelled]
+    if lacking and not statement.if_exists:
+        what = lacking[0].removeprefix(_CONSTRAINT)
+        raise request.refused(statement.target, f"the table has no {what}; add IF EXISTS")
+    table.unset_properties([spelled[each.lower()] for each in names if each.lower() in spelled], if_version=request.if_version)
+
+
+def _add_columns(request: Request, statement: Alter, table: Table) -> None:
+    """Add the columns; those that are there are passed over with IF NOT EXISTS."""
+    new_columns: list[NewColumn] = []
+    for each in statement.added:
+        if statement.if_not_exists and _is_there(table.struct, (*each.path, each.column.name)):
+            continue
+        field = field_of(request, each.column)
+        if each.path and each.column.type is not None and length_limit(field) is not None:
+            raise request.unsupported(
+                each.column.type, "sluice keeps no length of a text in another column: write STRING", "nested VARCHAR"
+            )
+        new_columns.append(NewColumn(field, each.path, each.first, each.after))
+    if new_columns:
+        table.add_columns(new_columns, if_version=request.if_version)
+
+
+def _is_there(schema: StructType, path: tuple[str, ...]) -> bool:
+    try:
+        field_at(schema, path)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _change(request: Request, action: ColumnAction, table: Table) -> ColumnChange:
+    """A change of a column, if Delta has it and sluice, too."""
+    if table.struct.get(action.path[0]) is None:
+        raise unknown_column(request, action.at, action.path[0], table.struct)
+    if action.other:
+        feature = next((feature for words, feature in _FEATURES.items() if words in action.other), action.other)
+        raise request.unsupported(action.at, f"{action.other} needs the table feature {feature}, which sluice does not write yet", feature)
+    if action.type is not None:
+        column = field_at(table.struct, action.path)
+        old, new = column.type, parse_sql_type(action.type.of(request.text))
+        if "char" in action.type.of(request.text).lower() and column_type_sql(column) != _spelled(action.type.of(request.text)):
+            said = f"the column is {column_type_sql(column)}, and the length of its texts stays as it is: use a CHECK"
+            raise request.unsupported(action.type, said, "ALTER COLUMN ... TYPE VARCHAR")
+        if old != new:
+            wider = f"{type_sql(old)}, and to make it {type_sql(new)} needs the table feature typeWidening"
+            said = f"the column is {wider}, which sluice does not write yet"
+            raise request.unsupported(action.type, said, "typeWidening")
+    default = None if action.default is None else request.expression(action.default)
+    if default is not None:
+        field = field_at(table.struct, action.path)
+        request.check_columns(StructType([replace(field, metadata={DEFAULT_KEY: default})]))
+    default = "" if action.drops_default else default
+    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default)
+
+
+def _spelled(kind: str) -> str:
+    return "".join(kind.lower().split())
+
+
+def create_like(request: Request, statement: Like, source: Place) -> Answer:
+    """Make a table with the columns, partitions, constraints and properties of another one, and no rows."""
+    table, name = opened(source), statement.target
+    properties = {key: value for key, value in table.properties.items() if can_be_given(key, value)}
+    location = name.path or statement.location
+    definition = Definition(
+        statement.how,
+        None if name.path else name.quoted,
+        location,
+        table.struct,
+        table.partition_columns,
+        {**properties, **(statement.properties or {})},
+        table.detail().description,
+        table.clustering_columns,
+    )
+    return create(request, definition)
+
+
+_FEATURES: Final = {"IDENTITY": "identityColumns", "RENAME": "columnMapping"}
+
+
+_FOREIGN: Final[Mapping[str, str]] = {
+    "REPAIR": "the log lists the partitions, so there is nothing to look for; FSCK REPAIR TABLE takes files out that the store lacks",
+    "REFRESH": "each statement reads the latest version by itself: leave it out",
+    "CACHE": "a cached table would stay as it is now; cache the rows of a query: spark.sql('SELECT ...').cache()",
+    "EXPLAIN": "Spark has no plan for a change of it; EXPLAIN CONFLICT compares two changes, DESCRIBE HISTORY tells what one did",
+    "LOAD": "files become rows of the table by COPY INTO t FROM 'path' FILEFORMAT = PARQUET, CSV or JSON",
+}
+_ALTER: Final[Mapping[str, str]] = {
+    "ADD PARTITION": "a partition comes with its first row: INSERT INTO t PARTITION (day = '...') ...",
+    "RECOVER PARTITIONS": "the log lists the partitions, so there is nothing to look for",
+    "SET LOCATION": "a table stays where its log is: CREATE TABLE ... SHALLOW CLONE, or CREATE TABLE ... LOCATION '...' AS SELECT",
+    "CLUSTER BY AUTO": "sluice does not choose the columns by itself: name them, CLUSTER BY (a, b)",
+}
+_MAPPED: Final = ("RENAME COLUMN", "DROP COLUMN", "DROP COLUMNS", "REPLACE COLUMNS")
+
+
+def foreign(request: Request, statement: Foreign, _: Place) -> Answer:
+    """Raise UnsupportedFeature for a statement of Spark's about a table of sluice."""
+    raise request.unsupported(statement.target, f"this is a table of sluice: {_FOREIGN[statement.what]}", statement.what)
+
+
+def of_alter(words: str) -> str:
+    """Why a table cannot be altered by these words."""
+    if words in _MAPPED:
+        return (
+            f"{words} needs column mapping, which sluice does not write yet; write the table anew: "
+            "CREATE OR REPLACE TABLE t USING sluice AS SELECT ..."
+        )
+    return f"{words}: {_ALTER[words]}" if words in _ALTER else f"sluice has no ALTER TABLE ... {words}"

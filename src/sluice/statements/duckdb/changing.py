@@ -1,0 +1,436 @@
+"""UPDATE, DELETE and MERGE in an open transaction.
+
+Without subqueries sluice evaluates conditions and values of UPDATE and DELETE itself, file by file. Subqueries and MERGE are DuckDB's: it
+gets the rows of the files that may hold rows to change, pairs them with those of the source, chooses the clause of each, and returns the
+numbers of those that change, with their new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ...coordinator.api import Reads
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.dataclass import dataclass
+from ...storage.errors import PredicateError, SchemaMismatch
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import generated_of
+from ...storage.schema.datatypes import StructType
+from ...storage.schema.schema import to_arrow
+from ...storage.schema.sqltypes import quoted_name
+from ...tables.transaction import Transaction
+from ...tables.write.data_writing import WritePlan
+from ...tables.write.draft import Draft
+from ...tables.write.merging import (
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    RowCounts,
+    ambiguous,
+    check_clauses,
+    clause_name,
+    may_repeat,
+    merge_metrics,
+    merge_parameters,
+)
+from ...tables.write.operation_records import Step, reads_of
+from ...tables.write.row_operations import keys_changed, require_no_keys, target_of, with_those_made_of
+from ...tables.write.upsert import Keys, newest_key, upsert_rows
+from ..engine import RowChange
+from ..parse.cursor import Name, Span
+from ..parse.relations import Relation
+from ..parse.rows import Delete, Merge, MergeClause, Update
+from ..places import called, source_called
+from ..request import Edit
+from ..sources import Reading
+from .database import assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
+from .inserting import new_values
+from .queries import as_views, query
+from .request import LocalRequest, filled_in
+from .targets import NUMBER, TARGET, Changes, Rows, apply_to
+
+SOURCE: Final = "__sluice_source"
+"""The name of a MERGE's source, in DuckDB."""
+_SOURCE_NUMBER: Final = "__sluice_source_number"
+_PAIRS: Final = "__sluice_pairs"
+"""Pairs of rows, by their numbers; also the rows of one side alone."""
+_MINE: Final = "__sluice_mine"
+_THEIRS: Final = "__sluice_theirs"
+_CLAUSE: Final = "__sluice_clause"
+_NUMBERS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    MATCHED: (_MINE, _THEIRS),
+    NOT_MATCHED: (_THEIRS,),
+    NOT_MATCHED_BY_SOURCE: (_MINE,),
+}
+_SHOWN: Final = 3
+
+
+def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, reading: Reading) -> RowCounts:
+    """Merge a source into the table of an open transaction; `reading` gives the rows of the tables that it reads.
+
+    Raises UnsupportedFeature ("Spark") for what DuckDB cannot do, InvalidRequest for clauses that cannot be, and if two rows of the source
+    change one row of the table; SchemaMismatch and ConstraintViolated for new rows that do not fit.
+    """
+    check_clauses(statement.clauses)
+    if statement.evolves:
+        raise request.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
+    inside = [each for each in statement.relations if each.end <= statement.source.end]
+    rows_of_source = _source(request, statement.source, inside, reading)
+    views, tables = as_views(request, [each for each in statement.relations if each not in inside], reading)
+    texts = _Texts.of(request, statement, views)
+    replaces = any(clause.matched != NOT_MATCHED for clause in statement.clauses)
+    with part.operation("MERGE", replaces=replaces) as operation:
+        draft = operation.draft
+        source = _with_distinct_names(request, statement, rows_of_source, draft.schema)
+        values = [_values(request, statement, clause, source, draft.schema) for clause in statement.clauses]
+        only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
+        sought = _looked_for(request, statement, source, draft.schema, views) if only_matches else None
+        target = target_of(draft, sought, sought)
+        rows = Rows.of(request, draft, target.files)
+        numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
+        queries = _Work(request, statement, texts, {**tables, TARGET: rows.data, SOURCE: numbered})
+        changes = _changes(queries, list(zip(statement.clauses, values, strict=True)), rows, operation.plan)
+        reads = _applied(draft, rows, changes, operation.label, target.reads)
+        counts = changes.counts
+        clauses = [(each, None if each.condition is None else each.condition.of(request.text)) for each in statement.clauses]
+        parameters = merge_parameters(statement.on.of(request.text), clauses)
+        step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), reads)
+        operation.done(step if counts.affected else None, reads)
+    return counts
+
+
+def _source(request: LocalRequest, at: Span, relations: Sequence[Relation], reading: Reading) -> pa.Table:
+    """The rows of the source. A query in brackets is run without them, since DuckDB renames columns of one name in an inner query."""
+    if request.text[at.start] == "(":
+        return query(request, (Span(at.start + 1, at.end - 1),), relations, (), reading)
+    return query(request, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
+
+
+def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Table, schema: StructType) -> pa.Table:
+    """The source without columns of which several have one name. DuckDB would take the first, where Spark refuses to choose.
+
+    Raises InvalidRequest if the statement uses one; so may be a name without an alias inside a subquery, whatever it means there.
+    """
+    names = [name.lower() for name in source.column_names]
+    if len(set(names)) == len(names):
+        return source
+    used = [(statement.source, name.lower()) for name in schema.names if any(each.action.endswith("_all") for each in statement.clauses)]
+    alias = source_name(statement).lower()
+    for span in _expressions(statement):
+        tree = condition_of(span.of(request.text))
+        for column in tree.find_all(exp.Column) if tree is not None else ():
+            first, *rest = (part.name.lower() for part in column.parts)
+            used.append((span, rest[0] if rest and first == alias else first))
+    for span, name in used:
+        places = [number for number, each in enumerate(names) if each == name]
+        if len(places) > 1:
+            shown = " or ".join(f"{source.column_names[number]}, column {number + 1} of the source" for number in places)
+            raise request.refused(span, f"{name} is ambiguous: it may be {shown}. Give them different names with AS")
+    return source.select([number for number, name in enumerate(names) if names.count(name) == 1])
+
+
+def _expressions(statement: Merge) -> list[Span]:
+    """Where the statement has its condition, and those and the values of its clauses."""
+    spans = [statement.on]
+    for clause in statement.clauses:
+        spans += [] if clause.condition is None else [clause.condition]
+        spans += [each.value for each in clause.assignments]
+    return spans
+
+
+def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
+    """Make changes part of the draft; returns what was read.
+
+    In a table with a primary key new rows replace those with their keys, as in an append. Raises InvalidRequest if a key would change.
+    """
+    key = newest_key(draft.metadata, draft.schema)
+    if changes.replaced is not None:
+        old = rows.data.take(changes.replaced.column(NUMBER))
+        other = [name for name in key if not old.column(name).equals(changes.replaced.column(name))]
+        if other:
+            raise keys_changed(other)
+    apply_to(draft, rows, changes if not key else replace(changes, added=None), label)
+    if not key or changes.added is None:
+        return reads
+    key_reads, _ = upsert_rows(draft, changes.added, None, label=f"{label}k")
+    return reads_of([reads, key_reads])
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The parts of the statement as text for DuckDB, and the values of their parameters."""
+
+    request: LocalRequest
+    edits: Sequence[Edit]
+    bound: Mapping[str, object]
+    target: str
+    source: str
+
+    @staticmethod
+    def of(request: LocalRequest, statement: Merge, views: Sequence[Edit]) -> _Texts:
+        placed, bound = request.placed(_expressions(statement), [Span(each.start, each.end) for each in views])
+        target = statement.alias or called(statement.target) or TARGET
+        return _Texts(request, [*views, *placed], bound, quoted_name(target), quoted_name(source_name(statement)))
+
+    def __call__(self, span: Span) -> str:
+        """An expression."""
+        return f"({self.request.edited((span,), self.edits)[span.start :].strip()})"
+
+
+def source_name(statement: Merge) -> str:
+    """What the source of a MERGE is called, in DuckDB."""
+    return source_called(statement) or SOURCE
+
+
+def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
+    """What a clause assigns: for each column a part of the statement, or text."""
+    if clause.action.endswith("_all"):
+        names = [name.lower() for name in source.column_names]
+        made = {each.name for each in schema.fields if generated_of(each) is not None and each.name.lower() not in names}
+        lacking = [name for name in schema.names if names.count(name.lower()) != 1 and name not in made]
+        if lacking:
+            said = (
+                f"{clause_name(clause)}: the source has no column {', '.join(map(repr, lacking))}; it has {', '.join(names)}. "
+                "Add it, or name the columns to write"
+            )
+            raise request.error(SchemaMismatch, statement.source, said, columns=lacking)
+        side = quoted_name(source_name(statement))
+        return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in schema.names if name not in made}
+    return with_defaults(request, assigned(request, clause.assignments, statement.alias or called(statement.target), schema), schema)
+
+
+# -- which rows ----------------------------------------------------------------------------------------------------------
+
+
+def matching_of(request: LocalRequest, statement: Merge, schema: StructType, views: Sequence[Edit] = ()) -> Predicate | None:
+    """What the ON of a MERGE says of the table alone; None for nothing."""
+    alias = statement.alias or called(statement.target) or TARGET
+    return known_part(condition_of(request.expression(statement.on, views)), schema, alias)
+
+
+def _looked_for(request: LocalRequest, statement: Merge, source: pa.Table, schema: StructType, views: Sequence[Edit]) -> Predicate | None:
+    """A condition of all rows that a row of the source can match; None if nothing is known."""
+    alone = matching_of(request, statement, schema, views)
+    tree = condition_of(request.expression(statement.on, views))
+    target, other = (statement.alias or called(statement.target) or TARGET).lower(), source_name(statement).lower()
+    keys: dict[str, pa.ChunkedArray] = {}
+    for part in conjuncts(tree) if tree is not None else ():
+        sides = [part.left, part.right] if isinstance(part, exp.EQ) else []
+        named = {side.table.lower(): side.name for side in sides if isinstance(side, exp.Column) and not side.args.get("db")}
+        column = schema.get(named.get(target, ""))
+        matches = [name for name in source.column_names if name.lower() == named.get(other, "").lower()]
+        if column is None or len(matches) != 1 or target == other:
+            continue
+        values = source.column(matches[0])
+        if values.type == to_arrow(schema).field(column.name).type and not pa.types.is_nested(values.type):
+            keys[column.name] = values
+    if not keys:
+        return alone
+    rows = pa.table(keys)
+    try:
+        in_keys = Keys.of(rows, list(keys)).condition(rows, schema)
+    except PredicateError:
+        return alone
+    return alone if in_keys is None else in_keys if alone is None else alone.and_(in_keys)
+
+
+# -- pairs and clauses ---------------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """The queries of one MERGE. Each condition and each value is evaluated once for a row or a pair of rows."""
+
+    def __init__(self, request: LocalRequest, statement: Merge, texts: _Texts, tables: Mapping[str, pa.Table]) -> None:
+        self._request = request
+        self._statement = statement
+        self._texts = texts
+        self._tables = dict(tables)
+        mine, theirs = f"{TARGET} AS {texts.target}", f"{SOURCE} AS {texts.source}"
+        self._sides = {NUMBER: mine, _SOURCE_NUMBER: theirs}
+        both = f"FROM {mine} JOIN {theirs} ON {texts(statement.on)}"
+        pairs = self._run(f"SELECT {NUMBER} AS {_MINE}, {_SOURCE_NUMBER} AS {_THEIRS} {both}")
+        self._tables[_PAIRS] = pairs
+        self._candidates = {
+            MATCHED: pairs,
+            NOT_MATCHED: _others(tables[SOURCE].column(_SOURCE_NUMBER), pairs, _THEIRS),
+            NOT_MATCHED_BY_SOURCE: _others(tables[TARGET].column(NUMBER), pairs, _MINE),
+        }
+        self._chosen = {kind: self._choose(kind) for kind in self._candidates}
+
+    def _run(self, text: str) -> pa.Table:
+        return run(self._request, Span(0, len(self._request.text)), text, self._texts.bound, self._tables)
+
+    def _from(self, kind: str) -> str:
+        """The rows of `__sluice_pairs`, with the columns of both sides, or of the one."""
+        numbers = [(NUMBER, _MINE), (_SOURCE_NUMBER, _THEIRS)]
+        joined = [f"JOIN {self._sides[number]} ON {number} = {own}" for number, own in numbers if own in _NUMBERS_OF[kind]]
+        return f"FROM {_PAIRS} {' '.join(joined)}"
+
+    def _choose(self, kind: str) -> pa.Table:
+        """The rows for which a clause of that kind applies, with its number: the first whose condition holds."""
+        same = [each for each in self._statement.clauses if each.matched == kind]
+        candidates = self._candidates[kind]
+        if not same:
+            return candidates.slice(0, 0).append_column(_CLAUSE, pa.array([], pa.int64()))
+        conditions = ["TRUE" if each.condition is None else self._texts(each.condition) for each in same]
+        tests = " ".join(f"WHEN {condition} THEN {number}" for number, condition in enumerate(conditions))
+        self._tables[_PAIRS] = candidates
+        return self._run(f"SELECT {', '.join(_NUMBERS_OF[kind])}, CASE {tests} END AS {_CLAUSE} {self._from(kind)}")
+
+    def of_clause(self, clause: MergeClause, values: Mapping[str, str | Span]) -> pa.Table:
+        """The rows to which the clause applies: their numbers on each side, and the new values."""
+        kind, same = clause.matched, [each for each in self._statement.clauses if each.matched == clause.matched]
+        chosen = self._chosen[kind]
+        self._tables[_PAIRS] = chosen.filter(pc.equal(chosen.column(_CLAUSE), same.index(clause)))
+        columns = [*_NUMBERS_OF[kind], *(f"{self._value(value)} AS {quoted_name(name)}" for name, value in values.items())]
+        return self._run(f"SELECT {', '.join(columns)} {self._from(kind)}")
+
+    def _value(self, value: str | Span) -> str:
+        return self._texts(value) if isinstance(value, Span) else f"({value})"
+
+    def stored(self, clause: MergeClause, clause_rows: pa.Table, schema: StructType) -> pa.Table:
+        """The new values in the types of the table's columns."""
+        at = clause.assignments[0].value if clause.assignments else self._statement.source
+        return new_values(self._request, at, clause_rows.drop_columns(list(_NUMBERS_OF[clause.matched])), schema)
+
+
+def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:
+    """The rows of a side that are in no pair."""
+    return pa.table({side: numbers.filter(pc.invert(pc.is_in(numbers, value_set=pairs.column(side))))})
+
+
+def _changes(queries: _Work, clauses: Sequence[tuple[MergeClause, Mapping[str, str | Span]]], rows: Rows, plan: WritePlan) -> Changes:
+    """What all clauses do together. Raises InvalidRequest if a row would be changed several times."""
+    schema = plan.schema
+    deleted: list[pa.ChunkedArray] = []
+    replaced: list[pa.Table] = []
+    added: list[pa.Table] = []
+    concerned: list[pa.ChunkedArray] = []
+    for clause, values in clauses:
+        clause_rows = queries.of_clause(clause, values)
+        if clause.matched == NOT_MATCHED:
+            added.append(plan.gather(queries.stored(clause, clause_rows, schema)))
+            continue
+        numbers = clause_rows.column(_MINE)
+        concerned.append(numbers)
+        if clause.action == "delete":
+            deleted.append(numbers)
+        else:
+            replaced.append(rows.with_values(numbers, queries.stored(clause, clause_rows, schema), schema))
+    if not may_repeat([clause for clause, _ in clauses]):
+        _require_unambiguous(concerned, rows)
+    gone = pc.unique(pa.chunked_array([chunk for each in deleted for chunk in each.chunks], pa.int64()))
+    return Changes(gone, pa.concat_tables(replaced) if replaced else None, pa.concat_tables(added) if added else None)
+
+
+def _require_unambiguous(concerned: Sequence[pa.ChunkedArray], rows: Rows) -> None:
+    counted = pc.value_counts(pa.chunked_array([chunk for each in concerned for chunk in each.chunks], pa.int64()))
+    times = counted.field("counts")
+    often = counted.filter(pc.greater(times, 1))
+    if len(often):
+        numbers = often.field("values").slice(0, _SHOWN)
+        shown = rows.data.drop_columns([NUMBER]).take(numbers).to_pylist()
+        some = zip(shown, often.field("counts").to_pylist(), strict=False)
+        raise ambiguous(pc.sum(times).as_py(), len(counted), some)
+
+
+def change(request: LocalRequest, statement: RowChange, part: Transaction, reading: Reading) -> RowCounts:
+    """Carry a change out in an open transaction; `reading` gives the rows of the tables that it reads."""
+    with filled_in(request, statement.target):
+        match statement:
+            case Update():
+                return _update(request, statement, part, reading)
+            case Delete():
+                return _delete(request, statement, part, reading)
+            case Merge():
+                return merge_rows(request, statement, part, reading)
+
+
+def _update(request: LocalRequest, statement: Update, part: Transaction, reading: Reading) -> RowCounts:
+    alias = statement.alias or called(statement.target)
+    values = assigned(request, statement.assignments, alias, part.struct)
+    if statement.relations:
+        return _by_duckdb(request, statement, part, reading, values)
+    texts = {column: unqualified(request, value, alias, part.struct) for column, value in values.items()}
+    where = None if statement.where is None else unqualified(request, statement.where, alias, part.struct)
+    with _evaluating(request, statement.target):
+        return RowCounts(updated=_counted(part, lambda: part.update(texts, where), "numUpdatedRows"))
+
+
+def _delete(request: LocalRequest, statement: Delete, part: Transaction, reading: Reading) -> RowCounts:
+    if statement.relations:
+        return _by_duckdb(request, statement, part, reading, {})
+    where = "TRUE"
+    if statement.where is not None:
+        where = unqualified(request, statement.where, statement.alias or called(statement.target), part.struct)
+    with _evaluating(request, statement.where or statement.target):
+        return RowCounts(deleted=_counted(part, lambda: part.delete(where), "numDeletedRows"))
+
+
+@contextmanager
+def _evaluating(request: LocalRequest, at: Span | Name) -> Iterator[None]:
+    """An expression that only Spark evaluates has another error than a wrong one."""
+    try:
+        yield
+    except PredicateError as error:
+        if "columns" in error.details or error.details.get("wrong"):  # a column that the table lacks, or what Spark refuses, too
+            raise request.refused(at, error.message) from error
+        raise request.needs_spark(at, error.message) from error
+
+
+def _counted(part: Transaction, operation: Callable[[], None], metric: str) -> int:
+    """How many rows an operation changed."""
+    before = len(part.steps)
+    operation()
+    return part.steps[-1].metrics.get(metric, 0) if len(part.steps) > before else 0
+
+
+def _by_duckdb(
+    request: LocalRequest, statement: Update | Delete, part: Transaction, reading: Reading, values: Mapping[str, Span]
+) -> RowCounts:
+    """An UPDATE or DELETE (without values) with subqueries."""
+    is_update = isinstance(statement, Update)
+    views, tables = as_views(request, statement.relations, reading)
+    spans = [*values.values(), *([] if statement.where is None else [statement.where])]
+    placed, bound = request.placed(spans, _besides(statement.relations))
+    alias = statement.alias or called(statement.target) or TARGET
+
+    def text(span: Span) -> str:
+        return f"({request.edited((span,), [*views, *placed])[span.start :].strip()})"
+
+    verb, metric = ("UPDATE", "numUpdatedRows") if is_update else ("DELETE", "numDeletedRows")
+    with part.operation(verb) as operation:
+        draft = operation.draft
+        require_no_keys(draft, with_those_made_of(draft.schema, list(values)))
+        where = None if statement.where is None else request.expression(statement.where, views)
+        sought = None if where is None else known_part(condition_of(where), draft.schema, alias)
+        target = target_of(draft, sought, sought)
+        rows = Rows.of(request, draft, target.files)
+        assigned_values = with_defaults(request, values, draft.schema)
+        texts = {column: text(value) if isinstance(value, Span) else f"({value})" for column, value in assigned_values.items()}
+        columns = "".join(f", {value} AS {quoted_name(column)}" for column, value in texts.items())
+        condition = "" if statement.where is None else f" WHERE {text(statement.where)}"
+        asked_for = f"SELECT {NUMBER}{columns} FROM {TARGET} AS {quoted_name(alias)}{condition}"  # noqa: S608 - bound
+        matching = run(request, Span(0, len(request.text)), asked_for, bound, {**tables, TARGET: rows.data})
+        numbers = matching.column(NUMBER)
+        changes = Changes(deleted=numbers)
+        if is_update:
+            new = new_values(request, spans[0], matching.drop_columns([NUMBER]), draft.schema)
+            changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
+        apply_to(draft, rows, changes, operation.label)
+        parameters = {} if statement.where is None else {"predicate": statement.where.of(request.text)}
+        step = Step(verb, Kind.CHANGE, parameters, {metric: matching.num_rows}, target.reads)
+        operation.done(step if matching.num_rows else None, target.reads)
+    return changes.counts
+
+
+def _besides(relations: Sequence[Relation]) -> list[Span]:
+    """The parts of the text that the names of views replace."""
+    return [Span(each.start, each.end) for each in relations]

@@ -1,0 +1,268 @@
+"""DuckDB runs queries in Spark's SQL, which sqlglot translates, and sluice evaluates what it can of conditions.
+
+DuckDB sees the tables that it is given, and nothing else of the machine. What sluice evaluates skips files, and is the footprint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError, UnsupportedError
+
+from ...installation import install_command
+from ...storage.errors import InvalidRequest, PredicateError, UnsupportedFeature
+from ...storage.expressions.limits import beyond_limits
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import with_values_of_defaults
+from ...storage.schema.datatypes import StructType
+from ..parse.cursor import Name, Span, location_hint, tokens_of
+from ..parse.rows import Assignment
+from ..places import unknown_column
+from ..request import Edit, Request
+from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, doubled, names_of, other_meaning
+
+if TYPE_CHECKING:
+    import duckdb
+
+NEEDS_SPARK: Final = "Spark"
+"""The feature that refusals name."""
+_ALONE: Final = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+"""Neither files, nor the network, nor variables of this process can be read by a query."""
+_TOO_DEEP: Final = "it is nested too deeply: leave out what changes nothing, or write it in parts"
+_DEEPEST: Final = "Max expression depth limit"
+_LACKS: Final = ("CatalogException", "NotImplementedException", "InternalException")
+_CLASS: Final = re.compile(r"Required keyword: '\w+' missing for <class .*>")
+_SENTINEL: Final = "TokenType.SENTINEL"
+_TOKEN: Final = re.compile(r"Expected (.+) but got <Token .*?text: (.*), line: .*>")
+"""How sqlglot shows a token, and the end of a text."""
+_LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a column named "([^"]+)"')
+_QUOTED: Final = re.compile(r'"([^"]+)"')
+
+
+def needs_spark(request: Request, at: Span | Name, why: str) -> UnsupportedFeature:
+    """The refusal of what only Spark can carry out; its attribute `why` has the reason alone."""
+    said = f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)"
+    return request.error(UnsupportedFeature, at, said, features=[NEEDS_SPARK], why=why)
+
+
+def tree_of(text: str) -> exp.Expr | None:
+    """The one statement or expression of a text in Spark's SQL; None for none or several. Raises ParseError and TokenError."""
+    why = beyond_limits(text)
+    if why is not None:
+        raise ParseError(why)
+    spark = Spark()
+    parser = spark.parser()
+    # As Spark is now: CAST fails where it cannot cast, TRY_CAST gives null.
+    setattr(parser, "STRICT_CAST", True)  # noqa: B010 - sqlglot types it as a constant of the class
+    try:
+        trees = parser.parse(spark.tokenize(text), text)
+    except RecursionError as error:
+        raise ParseError(_TOO_DEEP) from error
+    return trees[0] if len(trees) == 1 else None
+
+
+def parsed(request: Request, at: Span, text: str) -> exp.Query:
+    """The query. Raises UnsupportedFeature for what is no query, or has a function that DuckDB may compute otherwise."""
+    try:
+        tree = tree_of(text)
+    except (ParseError, TokenError) as error:
+        raise _unreadable(request, at, error) from error
+    if not isinstance(tree, (exp.Query, exp.Values)):
+        raise needs_spark(request, at, "this is no query that DuckDB runs")
+    defined = {each.alias for each in tree.find_all(exp.CTE)}
+    for name in (each.name for each in tree.find_all(exp.Table) if each.name not in defined and not each.db):
+        if hint := location_hint(request.text, (place := _place(request, at, name)).start):
+            raise request.refused(place, f"a string is no table{hint}")
+    double = doubled(tree)
+    if double is not None:
+        raise needs_spark(
+            request, _place(request, at, double), f"two columns of an inner query are called {double}, of which DuckDB takes the first"
+        )
+    other = other_meaning(tree)
+    if other is not None:
+        names = names_of(other)
+        place = next((each for name in names if (each := _place(request, at, name)) != at), at)
+        name = (names[0] if place is at else place.of(request.text)).lower()
+        raise needs_spark(request, place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
+    return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
+
+
+def run(
+    request: Request,
+    at: Span,
+    query: str | exp.Query,
+    values: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """The rows of a query over these tables, with the values of its parameters; `at` is its place in the statement's text.
+
+    `columns` are all names that the query might have used, if the tables have not all of them: the error about a wrong name shows the
+    nearest ones.
+    """
+    tree = parsed(request, at, query) if isinstance(query, str) else query
+    try:
+        import duckdb
+    except ModuleNotFoundError as missing:
+        raise needs_spark(request, at, f"queries without it need DuckDB: {install_command('sql')}") from missing
+    try:
+        text = as_in_spark(tree).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except RecursionError as error:
+        raise request.refused(at, _TOO_DEEP) from error
+    except UnsupportedError as error:
+        raise needs_spark(request, at, f"DuckDB has no counterpart of this ({error})") from error
+    connection = duckdb.connect(":memory:", config={name: value for name, value in _ALONE.items() if name != "lock_configuration"})
+    try:
+        for name, rows in tables.items():
+            connection.register(name, rows)
+        connection.execute("SET lock_configuration = true")
+        relation = connection.sql(text, params=dict(values) or None)
+        sums = [name for name, kind in zip(relation.columns, relation.types, strict=True) if str(kind) == "HUGEINT"]
+        rows = relation.to_arrow_table()
+    except duckdb.Error as error:
+        raise _refused(request, at, error, columns or [name for rows in tables.values() for name in rows.column_names]) from error
+    finally:
+        connection.close()
+    return _as_spark_sums(rows, sums)
+
+
+def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows with sums of whole numbers as BIGINT; those that are greater stay decimals."""
+    for name in names if len(set(rows.column_names)) == rows.num_columns else ():
+        at = rows.column_names.index(name)
+        with suppress(pa.ArrowInvalid):
+            rows = rows.set_column(at, name, rows.column(at).cast(pa.int64()))
+    return rows
+
+
+def _unreadable(request: Request, at: Span, error: ParseError | TokenError) -> InvalidRequest:
+    """What sqlglot says of a text, with the place."""
+    details = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+    if _SENTINEL in str(error):
+        return request.refused(Span(at.end, at.end), "the query is not complete: something is missing at its end")
+    said = str(details.get("description") or error).splitlines()[0].rstrip(".")
+    why = _TOKEN.sub(r"expected \1 before \2", _CLASS.sub("something is missing here", said))
+    return request.refused(_place(request, at, str(details.get("highlight") or "")), f"the query cannot be read: {why}")
+
+
+def _refused(request: Request, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
+    """What DuckDB says of a query, with the place of the name that it says it of."""
+    message = " ".join(str(error).split("LINE ")[0].split())
+    lacking = _LACKING.search(message)
+    if lacking:
+        name = lacking[1] or lacking[2]
+        spelled = {each.lower(): each for each in columns if not each.startswith("__sluice")}
+        near = [spelled[each] for each in get_close_matches(name.lower(), spelled, 3, 0.6) if each != name.lower()]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"the columns are {', '.join(spelled.values())}"
+        return request.refused(_place(request, at, name), f"there is no column {name}; {hint}")
+    named = _QUOTED.search(message)
+    if _DEEPEST in message:
+        return request.refused(at, _TOO_DEEP)
+    if DIVISION_BY_ZERO in message:
+        return request.refused(at, "a division by zero; try_divide(a, b) gives null instead")
+    if OTHER_CAST in message:
+        return needs_spark(
+            request, at, "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
+        )
+    place = _place(request, at, named[1] if named else "")
+    if type(error).__name__ in _LACKS or "is not supported" in message:
+        return needs_spark(request, place, f"DuckDB says: {message}")
+    return request.refused(place, f"DuckDB says: {message}")
+
+
+def _place(request: Request, at: Span, word: str) -> Span:
+    """Where a word is in that part of the text; all of it if it is nowhere."""
+    for token in tokens_of(request.text) or ():
+        if word and at.start <= token.start and token.end <= at.end and token.value.lower() == word.lower():
+            return Span(token.start, token.end)
+    return at
+
+
+def condition_of(text: str) -> exp.Expr | None:
+    """The tree of a condition in Spark's SQL; None if it cannot be read."""
+    try:
+        return tree_of(text)
+    except (ParseError, TokenError):
+        return None
+
+
+def conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a condition that all must hold."""
+    if isinstance(tree, exp.Paren):
+        yield from conjuncts(tree.this)
+    elif isinstance(tree, exp.And):
+        for part in tree.flatten():
+            yield from conjuncts(part)
+    else:
+        yield tree
+
+
+def known_part(tree: exp.Expr | None, schema: StructType, alias: str | None = None) -> Predicate | None:
+    """A predicate that holds wherever the condition does, of those parts that sluice evaluates; None if there is none.
+
+    With an `alias`, columns of other tables are no columns of this one.
+    """
+    predicates: list[Predicate] = []
+    for part in conjuncts(tree) if tree is not None else ():
+        named = {each.table.lower() for each in part.find_all(exp.Column) if each.table}
+        if alias is not None and named - {alias.lower()}:
+            continue
+        if any(schema.get(name) is not None for name in named):  # `s.a` may be the field of a column
+            continue
+        try:
+            predicates.append(Predicate.parse(part.transform(_unqualified).sql(dialect="spark"), schema))
+        except PredicateError:
+            continue
+    return reduce(Predicate.and_, predicates) if predicates else None
+
+
+def _unqualified(node: Any) -> Any:
+    return exp.column(node.this) if isinstance(node, exp.Column) and node.table and not node.args.get("db") else node
+
+
+def unqualified(request: Request, span: Span, alias: str | None, schema: StructType) -> str:
+    """The text of an expression, in which columns are not qualified by the table's alias."""
+    tokens = [each for each in tokens_of(request.text) or () if span.start <= each.start and each.end <= span.end]
+    edits: list[Edit] = []
+    if alias is not None and schema.get(alias) is None:
+        for number in range(len(tokens) - 2):
+            first, dot = tokens[number], tokens[number + 1]
+            is_part = number > 0 and tokens[number - 1].upper == "."
+            if first.names and first.value.lower() == alias.lower() and dot.upper == "." and not is_part:
+                edits.append(Edit(first.start, dot.end, ""))
+    return request.expression(span, edits)
+
+
+def assigned(request: Request, assignments: tuple[Assignment, ...], alias: str | None, schema: StructType) -> dict[str, Span]:
+    """The values by column, as the schema spells it. Raises InvalidRequest for an unknown column."""
+    values: dict[str, Span] = {}
+    for each in assignments:
+        first, *inner = [token.value for token in tokens_of(unqualified(request, each.column, alias, schema)) or () if token.upper != "."]
+        column = schema.get(first)
+        if inner:
+            raise needs_spark(request, each.column, "a field of a struct gets a value")
+        if column is None:
+            raise unknown_column(request, each.column, first, schema)
+        values[column.name] = each.value
+    return values
+
+
+def with_defaults(request: Request, values: Mapping[str, Span], schema: StructType) -> dict[str, Span | str]:
+    """The values with text in place of those that are a column's DEFAULT."""
+    texts = {column: value.of(request.text) for column, value in values.items()}
+    filled = with_values_of_defaults(texts, schema)
+    return {column: values[column] if text == texts[column] else text for column, text in filled.items()}

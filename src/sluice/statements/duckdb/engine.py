@@ -1,0 +1,162 @@
+"""What DuckDB and the Python API do for statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+
+from ...storage.errors import PredicateError, UnsupportedFeature
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.datatypes import PrimitiveType, StructType
+from ...storage.schema.schema import to_arrow
+from ...storage.schema.sqltypes import quoted_name
+from ...tables.table import Table
+from ..concurrency.conflicts import ANY, written_out
+from ..engine import AboutNames, NewRows, RowChange
+from ..parse.cursor import Span
+from ..parse.maintenance import Optimize
+from ..parse.reading import Malformed, Other, Statement
+from ..parse.relations import Relation
+from ..parse.rows import Insert, Merge, Update
+from ..parse.tables import Create, Drop
+from ..places import called, not_found
+from ..reports import Answer
+from ..request import Edit
+from ..run import names_answer
+from ..sources import current_tables, without_rows
+from .changing import SOURCE, change, matching_of, source_name
+from .database import NEEDS_SPARK, assigned, condition_of, known_part, run, unqualified
+from .inserting import create_with_rows, insert, insert_into, rows_of
+from .queries import as_views, query, whole_query
+from .request import LocalRequest
+from .targets import TARGET
+
+__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "elsewhere", "insert", "insert_into", "lease_condition"]
+__all__ += ["new_rows", "result", "sought"]
+
+elsewhere: Final = None
+
+
+def result(_: LocalRequest, answer: Answer) -> pa.Table:
+    """The answer's rows as Arrow data."""
+    if not answer.columns:
+        return pa.table({})
+    schema = to_arrow(answer.struct)
+    columns = list(zip(*answer.rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)], schema=schema)
+
+
+def carry_out(request: LocalRequest, statement: Statement) -> pa.Table:
+    """A query's rows. Raises TableNotFound for a statement about an unknown table."""
+    if isinstance(statement, Other):
+        return whole_query(request, statement)
+    if isinstance(statement, Drop) and statement.if_exists:
+        return pa.table({})
+    target = getattr(statement, "target", None)
+    if target is None:
+        raise request.needs_spark(Span(0, len(request.text)), "a statement of this kind")
+    raise not_found(request, target)
+
+
+def about_names(request: LocalRequest, statement: AboutNames) -> pa.Table:
+    """The result of a statement about names, all of which are the coordinator's."""
+    return result(request, names_answer(request, statement))
+
+
+def creates(request: LocalRequest, statement: Create | Malformed) -> bool:
+    """True. Raises UnsupportedFeature ("Spark") for a table of another format."""
+    if (statement.provider or "sluice").lower() not in ("sluice", "delta"):
+        at = Span(0, len(request.text)) if statement.target is None else statement.target
+        raise request.needs_spark(at, f"a table of {statement.provider}")
+    return True
+
+
+def lease_condition(request: LocalRequest, _: Table, where: Span) -> str:
+    """The condition as it is written: leases read Spark's SQL."""
+    return request.expression(where)
+
+
+# Types whose values mean the same in a condition, whatever the time zone.
+_PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
+
+
+def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table) -> str:
+    """What is known of the rows that a statement looks for, as a condition."""
+    schema = table.struct
+    if isinstance(statement, Merge):
+        _check_merge(request, statement, schema)
+        matching = matching_of(request, statement, schema)
+        return ANY if matching is None else matching.to_sql()
+    alias = None if isinstance(statement, Optimize) else statement.alias or called(statement.target)
+    if isinstance(statement, Update):
+        with _passing():
+            assigned(request, statement.assignments, alias, schema)
+    if statement.where is None:
+        return ANY
+    relations = () if isinstance(statement, Optimize) else statement.relations
+    if relations:
+        target = f"{TARGET} AS {quoted_name(alias or TARGET)}"
+        with _passing():
+            _resolve(request, statement.where, relations, target, {TARGET: to_arrow(schema).empty_table()})
+    else:
+        _check_columns(request, statement.where, alias, schema)
+    part = known_part(condition_of(request.expression(statement.where)), schema, alias)
+    return ANY if part is None else part.to_sql()
+
+
+def new_rows(request: LocalRequest, statement: Insert, table: Table) -> NewRows:
+    """What is known of the rows that an INSERT would write."""
+    schema = table.struct
+    reads_itself = any(each.location == table.location for each in current_tables(request, statement))
+    inserted = rows_of(request, statement, schema, table.partition_columns)
+    return NewRows(ANY if statement.relations else _values(inserted.rows, schema), inserted.replaces, ANY if reads_itself else None)
+
+
+def _check_columns(request: LocalRequest, where: Span, alias: str | None, schema: StructType) -> None:
+    """Raise InvalidRequest for a column that the table lacks; what only Spark evaluates passes."""
+    try:
+        Predicate.parse(unqualified(request, where, alias, schema), schema)
+    except PredicateError as error:
+        if "columns" in error.details:
+            raise request.refused(where, error.message) from error
+
+
+def _check_merge(request: LocalRequest, statement: Merge, schema: StructType) -> None:
+    """Raise InvalidRequest for a column in ON that neither side has. What only Spark evaluates passes."""
+    begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
+    inside = [each for each in statement.relations if each.end <= statement.source.end]
+    outside = [each for each in statement.relations if each not in inside]
+    target = quoted_name(statement.alias or called(statement.target) or TARGET)
+    both = f"{TARGET} AS {target}, {SOURCE} AS {quoted_name(source_name(statement))}"
+    with _passing():
+        source = query(request, (statement.source,), inside, [begin], without_rows)
+        _resolve(request, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source})
+
+
+def _resolve(request: LocalRequest, where: Span, relations: Sequence[Relation], of: str, tables: Mapping[str, pa.Table]) -> None:
+    """Have DuckDB resolve a condition over tables without rows. Raises InvalidRequest, UnsupportedFeature ("Spark")."""
+    views, others = as_views(request, relations, without_rows)
+    placed, bound = request.placed((where,), [Span(each.start, each.end) for each in relations])
+    condition = request.edited((where,), [*views, *placed])[where.start :].strip()
+    run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", bound, {**others, **tables})  # noqa: S608 - names are quoted
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    """Whatever only Spark evaluates passes."""
+    try:
+        yield
+    except UnsupportedFeature as error:
+        if error.features != [NEEDS_SPARK]:
+            raise
+
+
+def _values(rows: pa.Table, schema: StructType) -> str:
+    """A condition that rows satisfy which are written in the statement itself."""
+    kinds = {each.name: each.type for each in schema.fields}
+    named = [schema.named(name).name for name in rows.column_names]
+    comparable = [name for name in named if isinstance(kind := kinds[name], PrimitiveType) and kind.name in _PLAIN]
+    return written_out(rows.rename_columns(named).select(comparable).to_pylist(), schema) if comparable else ANY

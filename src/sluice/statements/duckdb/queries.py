@@ -1,0 +1,134 @@
+"""Queries: every table of sluice in them is an Arrow table, and all are read as of one moment.
+
+Of each table only the columns that the query mentions are read, and, if it is alone in the query, only files that may have rows
+for its WHERE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ...tables.read.table_snapshot import TableSnapshot
+from ..parse.cursor import Span, tokens_of, words_in
+from ..parse.reading import FIRST_WORDS, Other
+from ..parse.relations import Relation
+from ..places import edits_of, relations_of_sluice
+from ..request import Edit
+from ..sources import ChangeRange, Reading, Source, TransactionRows, at_one_moment, sources_of
+from .database import known_part, parsed, run
+from .dialect import named_as_in_spark
+from .request import LocalRequest
+
+QUERIES: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
+"""First words of queries."""
+_BEGIN_TRANSACTIONS: Final = frozenset(
+    {("BEGIN",), ("BEGIN", ";"), *(("BEGIN", word) for word in words_in("TRANSACTION TRAN WORK")), ("START", "TRANSACTION")}
+)
+_AS_A_BLOCK: Final = "a transaction is one statement here: BEGIN ATOMIC statement; statement; END commits all of them, or none"
+
+
+def whole_query(request: LocalRequest, statement: Other) -> pa.Table:
+    """The rows of a statement that is a query. Raises InvalidRequest for no statement, UnsupportedFeature ("Spark") for another one."""
+    whole = Span(0, len(request.text))
+    if not statement.words:
+        raise request.refused(whole, "a string, a quoted name or a comment in this does not end, or it is empty")
+    first = statement.words[0]
+    begin = next(each.start for each in tokens_of(request.text) or ())
+    place = Span(begin, begin + len(first))
+    if statement.words[:2] in _BEGIN_TRANSACTIONS or first in ("COMMIT", "ROLLBACK"):
+        raise request.refused(place, _AS_A_BLOCK)
+    if first not in FIRST_WORDS:
+        near = get_close_matches(first, sorted(FIRST_WORDS), 3, 0.6)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise request.refused(place, f"no statement begins with this word{hint}")
+    if first not in QUERIES:
+        raise request.needs_spark(whole, f"{first} is no statement that sluice carries out itself")
+    edits = [Edit(begin, begin + len("TABLE"), "SELECT * FROM")] if first == "TABLE" else []
+    return query(request, (whole,), statement.relations, edits, at_one_moment)
+
+
+def query(
+    request: LocalRequest,
+    spans: Sequence[Span],
+    relations: Sequence[Relation],
+    edits: Sequence[Edit] = (),
+    reading: Reading = at_one_moment,
+) -> pa.Table:
+    """The rows of the query in these parts of the text; `reading` gives those of its tables.
+
+    Raises UnsupportedFeature ("Spark") for what DuckDB cannot run.
+    """
+    whole = Span(spans[0].start, spans[-1].end)
+    inside = [each for each in relations if whole.start <= each.start and each.end <= whole.end]
+    views, names = _views(request, inside, reading)
+    placed, values = request.placed(spans, [Span(each.relation.start, each.relation.end) for each in views.values()])
+    tree = named_as_in_spark(parsed(request, whole, request.edited(spans, [*edits, *placed, *names]).strip()))
+    mentioned = _mentioned(tree)
+    where = _where(tree, next(iter(views.values()))) if len(views) == 1 and not values else None
+    _check_size(request, whole, views.values(), where)
+    columns = [name for each in views.values() for name in (each.table if isinstance(each.rows, ChangeRange) else each.rows).struct.names]
+    return run(request, whole, tree, values, {view: _rows(request, each, mentioned, where) for view, each in views.items()}, columns)
+
+
+def as_views(request: LocalRequest, relations: Sequence[Relation], reading: Reading) -> tuple[list[Edit], dict[str, pa.Table]]:
+    """The whole tables of subqueries by the names that the edits put in the places of theirs."""
+    views, names = _views(request, relations, reading)
+    _check_size(request, Span(0, len(request.text)), views.values(), None)
+    return names, {view: _rows(request, each, None, None) for view, each in views.items()}
+
+
+def _views(request: LocalRequest, relations: Sequence[Relation], reading: Reading) -> tuple[dict[str, Source], list[Edit]]:
+    """What is read, by the names of the views, and the edits that put these names into the text."""
+    if not relations:
+        return {}, []
+    sources = sources_of(request, relations_of_sluice(request, relations), reading)
+    views = {f"__sluice_t{number}": each for number, each in enumerate(sources)}
+    return views, [edit for view, each in views.items() for edit in edits_of(each.relation, view)]
+
+
+def _rows(request: LocalRequest, source: Source, mentioned: frozenset[str] | None, where: str | None) -> pa.Table:
+    if isinstance(source.rows, ChangeRange):
+        after, up_to = source.rows.after, source.rows.up_to
+        if up_to is not None and up_to.by != after.by:
+            raise request.needs_spark(source.relation.name, "one bound is a version and the other one a time")
+        return source.table.changes(after.value, None if up_to is None else up_to.value, by=after.by)
+    names = source.rows.struct.names
+    columns = [name for name in names if mentioned is None or name.lower() in mentioned]
+    return source.rows.to_arrow(columns or names[:1], where)
+
+
+def _check_size(request: LocalRequest, whole: Span, sources: Iterable[Source], where: str | None) -> None:
+    """Leave a query that reads much to Spark."""
+    if request.max_bytes is None:
+        return
+    rows = [each.rows for each in sources if not isinstance(each.rows, ChangeRange)]
+    size = sum(pc.sum(each.files(where)["size"]).as_py() or 0 for each in rows)
+    if size > request.max_bytes:
+        said = f"the query reads {size >> 20} MiB of data files, more than the {request.max_bytes >> 20} MiB that one process takes"
+        raise request.needs_spark(whole, said)
+
+
+def _mentioned(tree: exp.Query) -> frozenset[str] | None:
+    """Every name in a query, in lower case; None if it may mean columns that it does not name."""
+    stars = [each for each in tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count)]
+    natural = any(each.args.get("method") == "NATURAL" for each in tree.find_all(exp.Join))
+    tables = {each.alias_or_name.lower() for each in tree.find_all(exp.Table)}
+    whole = any(not each.table and each.name.lower() in tables for each in tree.find_all(exp.Column))
+    if stars or natural or whole or any(True for _ in tree.find_all(exp.Pivot)):
+        return None
+    return frozenset(each.name.lower() for each in tree.find_all(exp.Identifier))
+
+
+def _where(tree: exp.Query, source: Source) -> str | None:
+    """The part of the WHERE of a plain SELECT that sluice's own conditions can say."""
+    where = tree.args.get("where") if isinstance(tree, exp.Select) else None
+    if where is None or not isinstance(source.rows, (TableSnapshot, TransactionRows)) or len(list(tree.find_all(exp.Query))) > 1:
+        return None
+    part = known_part(where.this, source.rows.struct)
+    return None if part is None else part.to_sql()

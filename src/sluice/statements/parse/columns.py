@@ -1,0 +1,219 @@
+"""Definitions of columns: name, type and options."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...storage.dataclass import dataclass
+from .cursor import NUMBER, WORD, Cursor, Once, Span, Unreadable
+
+_AFTER_TYPE: Final = frozenset({"NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES"})
+_PLACED: Final = frozenset({"FIRST", "AFTER"})
+_AFTER_DEFAULT: Final = (
+    (",",),
+    ("COMMENT",),
+    ("DEFAULT",),
+    ("NOT", "NULL"),
+    ("PRIMARY", "KEY"),
+    ("CONSTRAINT",),
+    ("CHECK", "("),
+    ("GENERATED",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """[CONSTRAINT name] CHECK (condition), at its place."""
+
+    name: str
+    condition: Span
+    at: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column to make; `default` and `generated` are the places of expressions. `refused` are the words and the place of something that
+    sluice does not keep, such as IDENTITY.
+    """
+
+    name: str
+    type: Span | None
+    nullable: bool = True
+    comment: str | None = None
+    checks: tuple[Check, ...] = ()
+    is_key: bool = False
+    refused: tuple[str, Span] | None = None
+    default: Span | None = None
+    generated: Span | None = None
+
+
+def columns_in(within: Cursor) -> tuple[Column, ...]:
+    """Columns to partition by between commas, each once, up to the end: names, which may have a type and a comment. Raises Unreadable."""
+    columns: list[Column] = []
+    once = Once()
+    while not columns or within.take(","):
+        begin = within.at
+        column = _column(within)
+        once.note(within, column.name, begin, "partition column")
+        require_only(within, column, begin, "COMMENT", "NOT NULL")
+        columns.append(column)
+    within.finish()
+    return tuple(columns)
+
+
+def require_only(here: Cursor, column: Column, begin: int, *kept: str) -> None:
+    """Raise Unreadable if more is said of a column than its name, its type and these clauses, which are all that is kept of it."""
+    said = {
+        "NOT NULL": not column.nullable,
+        "COMMENT": column.comment is not None,
+        "CHECK": bool(column.checks),
+        "PRIMARY KEY": column.is_key,
+        "DEFAULT": column.default is not None,
+        "GENERATED": column.generated is not None,
+    }
+    lost = next((clause for clause, is_said in said.items() if is_said and clause not in kept), None)
+    if lost is not None:
+        at = here.since(begin)
+        raise Unreadable(f"a column takes no {lost} here; leave it out", at.start, at.end)
+
+
+def clustering_in(here: Cursor) -> tuple[str, ...] | None:
+    """What follows CLUSTER BY: columns in brackets, `a` or `a.b`; () for NONE, and None for AUTO."""
+    if here.take("NONE"):
+        return ()
+    if here.take("AUTO"):
+        return None
+    within = here.inside()
+    names = within.each_once(lambda: within.name().quoted, "column")
+    within.finish()
+    return names
+
+
+def definitions_in(within: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...], tuple[str, ...]]:
+    """Columns, CHECK constraints, and the columns of a PRIMARY KEY, between commas. Raises Unreadable."""
+    columns: list[Column] = []
+    checks: list[Check] = []
+    key: tuple[str, ...] = ()
+    once = Once()
+    while True:
+        begin = within.at
+        if within.sees("CONSTRAINT") or (within.sees("CHECK", "(") and not within.quotes()):
+            named = within.word("the name of a constraint") if within.take("CONSTRAINT") else f"check_{len(checks) + 1}"
+            if within.clause("PRIMARY", "KEY"):
+                key = within.names("the name of a column")
+            else:
+                within.expect("CHECK")
+                checks.append(Check(named, _condition(within), within.since(begin)))
+        elif within.sees("PRIMARY", "KEY", "("):
+            within.clause("PRIMARY", "KEY")
+            key = within.names("the name of a column")
+        else:
+            columns.append(_column(within))
+            once.note(within, columns[-1].name, begin, "column")
+            if columns[-1].is_key:
+                within.clauses.note(within, "PRIMARY KEY", begin)
+        if not within.take(","):
+            within.finish()
+            return tuple(columns), tuple(checks), key
+
+
+def _condition(here: Cursor) -> Span:
+    return here.inside().rest("a condition")
+
+
+def _column(here: Cursor) -> Column:
+    return column_after_name(here, here.word("the name of a column"))
+
+
+def column_after_name(here: Cursor, name: str) -> Column:
+    """What follows a column's name: its type, and what else is said of it, each once. Raises Unreadable."""
+    kind, outer = _type(here), here.clauses
+    here.clauses = Once()
+    said: dict[str, Any] = {}
+    checks: list[Check] = []
+    while not here.is_done() and not here.sees(",") and not any(here.sees(word) for word in _PLACED):
+        if here.sees("CHECK") or here.sees("CONSTRAINT"):
+            checks.append(_check_of_column(here, f"{name}_{len(checks) + 1}"))
+        else:
+            _option(here, said)
+    here.clauses = outer
+    return Column(name, kind, checks=tuple(checks), **said)
+
+
+def _check_of_column(here: Cursor, name: str) -> Check:
+    """[CONSTRAINT name] CHECK (condition); without a name it gets this one."""
+    begin = here.at
+    if here.take("CONSTRAINT"):
+        name = here.word("the name of a constraint")
+    here.expect("CHECK")
+    return Check(name, _condition(here), here.since(begin))
+
+
+def _option(here: Cursor, said: dict[str, Any]) -> None:
+    """Something else that is said of a column, by the fields of `Column`."""
+    if here.clause("NOT", "NULL", of="nullable"):
+        said["nullable"] = False
+    elif here.clause("NULL", of="nullable"):
+        said["nullable"] = True
+    elif here.clause("COMMENT"):
+        said["comment"] = here.string("a comment")
+    elif here.clause("PRIMARY", "KEY"):
+        said["is_key"] = True
+    elif here.clause("DEFAULT", of="value"):
+        said["default"] = here.until(_ends_default, "a value")
+    elif here.clause("GENERATED", "ALWAYS", "AS", of="value") and here.sees("("):
+        said["generated"] = here.inside().rest("an expression")
+    elif (word := here.take_one("IDENTITY", "GENERATED BY DEFAULT AS IDENTITY", "UNIQUE", "REFERENCES", "MASK")) is not None:
+        word, begin = word.split()[-1], here.at - 1
+        if not (here.is_done() or here.sees(",")):
+            here.until(lambda at: at.sees(",") or at.sees("COMMENT"), "a value")
+        said["refused"] = (word, here.since(begin))
+    else:
+        raise here.unreadable("expected NOT NULL, COMMENT, CHECK, PRIMARY KEY, a comma or the end of the columns")
+
+
+def _ends_default(here: Cursor) -> bool:
+    return any(here.sees(*words) for words in _AFTER_DEFAULT) or any(here.sees(word) for word in _PLACED)
+
+
+def _type(here: Cursor) -> Span | None:
+    """The place of a type; None if there is none."""
+    begin, depth = here.at, 0
+    if here.sees("("):
+        raise here.unreadable("expected the type of the column")
+    while (token := here.peek()) is not None:
+        if depth == 0 and (token.upper == "," or (token.kind == WORD and token.upper in (_AFTER_TYPE | _PLACED))):
+            break
+        if token.upper == "(":
+            here.at = here.closing()
+        depth += (token.upper == "<") - (token.upper == ">")
+        here.at += 1
+    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end) if here.at > begin else None
+
+
+def properties_in(within: Cursor) -> dict[str, str]:
+    """'key' = 'value', key.part = 1, ..., each key once, up to the end. Raises Unreadable."""
+    properties: dict[str, str] = {}
+    once = Once()
+    while not properties or within.take(","):
+        begin = within.at
+        key = property_key(within)
+        once.note(within, key, begin, "the key")
+        within.take("=")
+        value = within.peek()
+        if value is None:
+            raise within.unreadable("expected a value")
+        if value.names or value.kind == NUMBER or value.upper in ("-", "+"):
+            properties[key] = within.until(lambda at: at.sees(","), "a value").of(within.text)
+        else:
+            properties[key] = within.string("a value")
+    within.finish()
+    return properties
+
+
+def property_key(here: Cursor) -> str:
+    """'a.b', or a.b. Raises Unreadable."""
+    token = here.peek()
+    if token is not None and token.names:
+        return ".".join(here.name().parts)
+    return here.string("the name of a property")

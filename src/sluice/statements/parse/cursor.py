@@ -1,0 +1,482 @@
+"""SQL text as tokens with their places, and the cursor that reads them. sqlglot's tokeniser knows strings, quoted names and comments.
+
+Its keywords are left out: here each word is one token, and readers compare words. So no word changes how the rest of the
+text is cut, as sqlglot's commands do, and a name may be spelled like any keyword.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import ClassVar, Final
+
+from sqlglot import TokenType
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
+
+from ...storage.dataclass import dataclass
+
+WORD: Final = "word"
+NAME: Final = "name"
+STRING: Final = "string"
+NUMBER: Final = "number"
+SYMBOL: Final = "symbol"
+
+_STRINGS: Final = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING})
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part `text[start:end]` of a statement."""
+
+    start: int
+    end: int
+
+    def of(self, text: str) -> str:
+        """That part."""
+        return text[self.start : self.end]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`text[start:end]`: a WORD, a NAME in backticks, a STRING, a NUMBER or a SYMBOL.
+
+    `value` is the content of a quoted name or string, otherwise the text itself; `upper` is a word in upper case, and a symbol.
+    """
+
+    kind: str
+    value: str
+    start: int
+    end: int
+    upper: str
+
+    @property
+    def names(self) -> bool:
+        """Whether it can be a part of a name."""
+        return self.kind in (WORD, NAME)
+
+
+class _Tokenizer(Spark.Tokenizer):
+    """Symbols only: words are words."""
+
+    KEYWORDS = {word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if not word[:1].isalpha()}  # noqa: RUF012 - sqlglot's own form
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class _Dialect(Spark):
+    """Spark's dialect with that tokeniser."""
+
+    Tokenizer = _Tokenizer
+
+
+@lru_cache(maxsize=16)
+def tokens_of(text: str) -> tuple[Token, ...] | None:
+    """The tokens of a text without its comments; None if a string, a quoted name or a comment in it does not end."""
+    try:
+        tokens = _Dialect().tokenize(text)
+    except TokenError:
+        return None
+    return tuple(_token(text, each.token_type, each.text, each.start, each.end + 1) for each in tokens)
+
+
+def _token(text: str, kind: TokenType, value: str, start: int, end: int) -> Token:
+    raw = text[start:end]
+    if kind in _STRINGS and raw[-1:] in ("'", '"'):
+        return Token(STRING, value, start, end, "")
+    if kind == TokenType.IDENTIFIER:
+        return Token(NAME, value, start, end, "")
+    if kind == TokenType.NUMBER:
+        return Token(NUMBER, raw, start, end, "")
+    first = raw[:1]
+    return Token(WORD if first.isalnum() or first == "_" else SYMBOL, raw, start, end, raw.upper())
+
+
+def statements_in(text: str) -> tuple[Span, ...]:
+    """The places of the statements, without their semicolons; those inside of BEGIN ... END belong to that statement.
+
+    A text in which a string or a comment does not end is one statement.
+    """
+    tokens = tokens_of(text)
+    if tokens is None:
+        return (Span(0, len(text)),)
+    statements: list[Span] = []
+    begin = at = 0
+    while at < len(tokens):
+        if tokens[at].upper == ";":
+            if at > begin:
+                statements.append(Span(tokens[begin].start, tokens[at - 1].end))
+            begin = at + 1
+        elif at == begin and _is_word(tokens, at, "BEGIN"):
+            at = _end(tokens, at)
+        at += 1
+    if begin < len(tokens):
+        statements.append(Span(tokens[begin].start, tokens[-1].end))
+    return tuple(statements)
+
+
+def is_complete(text: str) -> bool:
+    """Whether a text that is being typed ends with the semicolon of its last statement, or is empty."""
+    tokens = tokens_of(text)
+    if not text.strip():
+        return True
+    if not tokens or tokens[-1].upper != ";":
+        return False
+    return not (_is_word(tokens, 0, "BEGIN") and _end(tokens, 0) >= len(tokens) - 1 and not _is_word(tokens, len(tokens) - 2, "END"))
+
+
+def _is_word(tokens: Sequence[Token], at: int, word: str) -> bool:
+    return 0 <= at < len(tokens) and tokens[at].kind == WORD and tokens[at].upper == word
+
+
+def _end(tokens: Sequence[Token], at: int) -> int:
+    """The index of the END that closes this BEGIN; the index of the last token if none does. CASE has an END, too."""
+    depth = 0
+    while at < len(tokens):
+        depth += _is_word(tokens, at, "BEGIN") + _is_word(tokens, at, "CASE") - _is_word(tokens, at, "END")
+        if depth == 0:
+            return at
+        at += 1
+    return len(tokens) - 1
+
+
+OPENING: Final = frozenset("([{")
+CLOSING: Final = frozenset(")]}")
+# Deeper nesting is left to Spark's own parser.
+DEPTH_MAX: Final = 200
+_PATHS: Final = ("sluice", "delta")
+_LOCATION: Final = re.compile(r"""(['"`])([^'"`]*[/\\][^'"`]*)\1|(?:\w+:/)?/[^\s'"`;,()]+""")
+
+
+class Unreadable(Exception):
+    """Raised by readers for a text that is not their statement: what they expected, and the place of what they found."""
+
+    def __init__(self, message: str, start: int, end: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.start = start
+        self.end = end
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The name of a table, in parts without quotes, at `text[start:end]`."""
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+
+    @property
+    def path(self) -> str | None:
+        """The location in sluice.`/a/path` or delta.`/a/path`; None for a name."""
+        first, *rest = self.parts
+        return rest[0] if len(rest) == 1 and first.lower() in _PATHS else None
+
+    @property
+    def quoted(self) -> str:
+        """As Spark's parser takes it for exactly these parts."""
+        return ".".join("`" + part.replace("`", "``") + "`" for part in self.parts)
+
+
+def location_hint(text: str, start: int) -> str:
+    """How the location is written that begins here, as a string, in backticks alone or bare; "" if there is none."""
+    location = _LOCATION.match(text, start)
+    return "" if location is None else f"; a location is written sluice.`{location[2] or location[0]}`"
+
+
+def position(text: str, at: Span) -> str:
+    """The line and the column of a place, from 1 on."""
+    return f"line {text.count(chr(10), 0, at.start) + 1}, column {at.start - text.rfind(chr(10), 0, at.start)}"
+
+
+class Once:
+    """What may come once in a statement, or in a list of it: clauses, columns, keys. Case does not count."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Span] = {}
+
+    def note(self, here: Cursor, name: str, begin: int, what: str = "") -> None:
+        """Keep the place of what was read from the token `begin` on. Raises Unreadable with both places if it came before."""
+        at = here.since(begin)
+        first = self._places.setdefault(name.lower(), at)
+        if first is not at:
+            raise here.twice(f"{what} {name}".strip(), first, at)
+
+    def place(self, name: str) -> Span | None:
+        """Where it came; None if it did not."""
+        return self._places.get(name.lower())
+
+    def repeated(self, here: Cursor) -> tuple[str, Span] | None:
+        """The name that came already and begins at the cursor's place, too, with its first place."""
+        return next(((name.upper(), at) for name, at in self._places.items() if here.sees(*name.upper().split())), None)
+
+
+def words_in(text: str) -> frozenset[str]:
+    """The words of a list that is written as a text."""
+    return frozenset(text.split())
+
+
+_OPERATORS: Final = words_in("AND OR NOT IN LIKE ILIKE RLIKE REGEXP BETWEEN IS DIV ESCAPE DISTINCT FROM")
+
+
+class Cursor:
+    """Goes through tokens from `at` to `end`."""
+
+    def __init__(self, text: str, tokens: Sequence[Token], at: int = 0, end: int | None = None) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.at = at
+        self.end = len(tokens) if end is None else end
+        self.clauses = Once()
+
+    def peek(self, ahead: int = 0) -> Token | None:
+        """The token at the place, or so many after it."""
+        number = self.at + ahead
+        return self.tokens[number] if self.at <= number < self.end else None
+
+    def sees(self, *words: str) -> bool:
+        """Whether these words and symbols come next."""
+        return all((token := self.peek(number)) is not None and token.upper == word for number, word in enumerate(words))
+
+    def take(self, *words: str) -> bool:
+        """Go past these words, if they come next."""
+        is_next = self.sees(*words)
+        self.at += len(words) if is_next else 0
+        return is_next
+
+    def take_one(self, *words: str) -> str | None:
+        """Go past that one of these words which comes next."""
+        return next((word for word in words if self.take(*word.split())), None)
+
+    def clause(self, *words: str, of: str = "") -> bool:
+        """Go past the words that begin a clause, if they come next. Clauses `of` one kind exclude one another.
+
+        Raises Unreadable if the clause came before, with both places.
+        """
+        begin = self.at
+        if not self.take(*words):
+            return False
+        said = " ".join(words)
+        first = self.clauses.place(of or said)
+        if first is not None:
+            is_same = first.of(self.text).upper().split() == list(words)
+            raise self.twice(said, first, self.since(begin)) if is_same else self.contradicting(said, self.since(begin), first)
+        self.clauses.note(self, of or said, begin)
+        return True
+
+    def choice(self, *clauses: str) -> str | None:
+        """Go past that one of these clauses which comes next. Raises Unreadable if a second one follows, with both places."""
+        of = " or ".join(clauses)
+        chosen = next((each for each in clauses if self.clause(*each.split(), of=of)), None)
+        if chosen is not None:
+            any(self.clause(*each.split(), of=of) for each in clauses)
+        return chosen
+
+    def required(self, *words: str) -> None:
+        """Go past a clause that has to come. Raises Unreadable."""
+        if not self.clause(*words):
+            self.expect(*words)
+
+    def expect(self, *words: str) -> None:
+        """Go past these words. Raises Unreadable."""
+        for word in words:
+            if not self.take(word):
+                raise self.unreadable(f"expected {word}")
+
+    def is_done(self) -> bool:
+        """Whether no token is left."""
+        return self.at >= self.end
+
+    def finish(self) -> None:
+        """Raise Unreadable unless the statement ends here."""
+        while self.take(";"):
+            pass
+        if not self.is_done():
+            raise self.unreadable("the statement should end here")
+
+    def unreadable(self, message: str) -> Unreadable:
+        """The refusal of what is at the place."""
+        token = self.peek()
+        repeated = self.clauses.repeated(self)
+        if repeated is not None and token is not None:
+            return self.twice(*repeated, Span(token.start, self.tokens[self.at + len(repeated[0].split()) - 1].end))
+        if token is None:
+            end = self.tokens[self.end - 1].end if 0 < self.end <= len(self.tokens) else 0
+            return Unreadable(f"{message}, but the statement ends", end, end)
+        return Unreadable(message, token.start, token.end)
+
+    def since(self, begin: int) -> Span:
+        """The part from a token up to the place."""
+        return Span(self.tokens[begin].start, self.tokens[max(begin, self.at - 1)].end)
+
+    def twice(self, what: str, first: Span, second: Span) -> Unreadable:
+        """The refusal of what came before."""
+        return Unreadable(f"{what} is given twice, first at {position(self.text, first)}; give it once", second.start, second.end)
+
+    def contradicting(self, what: str, at: Span, other: Span) -> Unreadable:
+        """The refusal of one of two parts that exclude one another."""
+        said = f"{what} contradicts {other.of(self.text)!r} at {position(self.text, other)}; give one of them"
+        return Unreadable(said, at.start, at.end)
+
+    def name(self) -> Name:
+        """A name of one or more parts. Raises Unreadable."""
+        first = self.peek()
+        if first is None or not first.names:
+            hint = "" if first is None else location_hint(self.text, first.start)
+            raise self.unreadable(f"expected the name of a table{hint}")
+        parts, end = [first.value], first.end
+        self.at += 1
+        while self.sees(".") and (part := self.peek(1)) is not None and (part.names or part.kind == NUMBER):
+            parts.append(part.value)
+            end = part.end
+            self.at += 2
+        return Name(tuple(parts), first.start, end)
+
+    def table(self) -> Name:
+        """A name, or a location as a string, which is as in delta.`/a/path`. Raises Unreadable."""
+        token = self.peek()
+        if token is None or token.kind != STRING:
+            return self.name()
+        self.at += 1
+        return Name(("delta", token.value), token.start, token.end)
+
+    def word(self, what: str) -> str:
+        """One name. Raises Unreadable."""
+        token = self.peek()
+        if token is None or not token.names:
+            raise self.unreadable(f"expected {what}")
+        self.at += 1
+        return token.value
+
+    def string(self, what: str) -> str:
+        """A string, or several side by side, which are one. Raises Unreadable."""
+        token = self.peek()
+        if token is None or token.kind != STRING:
+            raise self.unreadable(f"expected {what} as a string")
+        parts: list[str] = []
+        while token is not None and token.kind == STRING:
+            parts.append(token.value)
+            self.at += 1
+            token = self.peek()
+        return "".join(parts)
+
+    def number(self, what: str) -> str:
+        """A number, as it is written. Raises Unreadable."""
+        token = self.peek()
+        if token is None or token.kind != NUMBER:
+            raise self.unreadable(f"expected {what} as a number")
+        self.at += 1
+        return token.value
+
+    def value(self, what: str) -> Span:
+        """A number, or a parameter. Raises Unreadable."""
+        begin = self.at
+        if not self.parameter():
+            self.number(what)
+        return self.since(begin)
+
+    def parameter(self) -> bool:
+        """Go past a parameter, if one comes next. Raises Unreadable."""
+        if self.take("?"):
+            return True
+        is_named = self.take(":")
+        if is_named:
+            self.word("the name of a parameter")
+        return is_named
+
+    def closing(self, at: int | None = None) -> int:
+        """The number of the token that closes the bracket at the place. Raises Unreadable."""
+        depth, number = 0, self.at if at is None else at
+        while number < self.end:
+            symbol = self.tokens[number].upper
+            depth += (symbol in OPENING) - (symbol in CLOSING)
+            if depth == 0:
+                return number
+            number += 1
+        opened = self.tokens[self.at if at is None else at]
+        raise Unreadable("this bracket is not closed", opened.start, opened.end)
+
+    def inside(self) -> Cursor:
+        """Go past the brackets that begin here; returns a cursor over what is inside. Raises Unreadable."""
+        if not self.sees("("):
+            raise self.unreadable("expected (")
+        close = self.closing()
+        within = Cursor(self.text, self.tokens, self.at + 1, close)
+        self.at = close + 1
+        return within
+
+    def until(self, stops: Callable[[Cursor], bool], what: str) -> Span:
+        """Go to the first place outside of brackets and CASE ... END where `stops` is true, or to the end.
+
+        Raises Unreadable if that is the present place, and for brackets that do not match.
+        """
+        begin, cases = self.at, 0
+        while not self.is_done():
+            token = self.tokens[self.at]
+            if cases == 0 and (stops(self) or token.upper == ";"):
+                break
+            if token.upper in CLOSING:
+                raise self.unreadable("this bracket was not opened")
+            if cases == 0 and self.at > begin and self._follows_operand() and self.clauses.repeated(self) is not None:
+                raise self.unreadable("this clause was given before")
+            if token.upper in OPENING:
+                self.at = self.closing()
+            elif token.kind == WORD and not self._is_part_of_name():
+                cases += (token.upper == "CASE") - (token.upper == "END" and cases > 0)
+            self.at += 1
+        if self.at == begin:
+            raise self.unreadable(f"expected {what}")
+        return Span(self.tokens[begin].start, self.tokens[self.at - 1].end)
+
+    def _follows_operand(self) -> bool:
+        """Whether a word comes next where an expression can have an operator only."""
+        token, before = self.tokens[self.at], self.tokens[self.at - 1]
+        is_operand = before.upper in CLOSING or (before.kind != SYMBOL and before.upper not in _OPERATORS)
+        return token.kind == WORD and is_operand
+
+    def _is_part_of_name(self) -> bool:
+        before = self.tokens[self.at - 1] if self.at > 0 else None
+        return before is not None and before.upper == "."
+
+    def rest(self, what: str) -> Span:
+        """Everything up to the end. Raises Unreadable if there is nothing."""
+        return self.until(lambda _: False, what)
+
+    def listed(self, what: str) -> list[Span]:
+        """The parts between commas, up to the end. Raises Unreadable if one is empty."""
+        parts = [self.until(lambda here: here.sees(","), what)]
+        while self.take(","):
+            parts.append(self.until(lambda here: here.sees(","), what))
+        return parts
+
+    def names(self, what: str) -> tuple[str, ...]:
+        """Names in brackets, between commas, each once. Raises Unreadable."""
+        within = self.inside()
+        names = within.each_once(lambda: within.word(what), "column")
+        within.finish()
+        return names
+
+    def each_once(self, read: Callable[[], str], what: str) -> tuple[str, ...]:
+        """What is read between commas, each once. Raises Unreadable."""
+        items: list[str] = []
+        once = Once()
+        while not items or self.take(","):
+            begin = self.at
+            items.append(read())
+            once.note(self, items[-1], begin, what)
+        return tuple(items)
+
+    def alias(self, stops: frozenset[str]) -> str | None:
+        """The name that follows, with or without AS, unless it is one of these words. Raises Unreadable for AS without a name."""
+        if self.take("AS"):
+            return self.word("an alias")
+        token = self.peek()
+        if token is None or not token.names or (token.kind == WORD and token.upper in stops):
+            return None
+        self.at += 1
+        return token.value
+
+    def quotes(self) -> bool:
+        """Whether a quoted name comes next."""
+        token = self.peek()
+        return token is not None and token.kind == NAME

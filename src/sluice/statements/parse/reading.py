@@ -1,0 +1,227 @@
+"""What a text in SQL is: a statement that may concern a table of sluice, or one of the engine's with the tables it names.
+
+Only a catalog knows to whom a name belongs, so `read` looks up nothing, and its caller decides. `read` raises for no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from ...storage.dataclass import dataclass
+from . import compound, foreign, loading, locks, maintenance, namespaces, rows, tables
+from .cursor import Cursor, Name, Span, Token, Unreadable, tokens_of, words_in
+from .relations import Relation, definitions_before, relations_in
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A statement of the engine's, whose first `words` are these, in upper case, and the tables that it names."""
+
+    words: tuple[str, ...]
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A statement of ours (`words` tell which) that cannot be read: why, and the place. `target` is the first name in it,
+    `provider` the one that CREATE names.
+    """
+
+    words: tuple[str, ...]
+    target: Name | None
+    message: str
+    at: Span
+    relations: tuple[Relation, ...]
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IfVersion:
+    """IF VERSION n statement: it commits only as the version after n. `version` is the place of n, `at` the clause's."""
+
+    version: Span
+    at: Span
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`:name`, or a question mark, the `number`-th of the text, at its place."""
+
+    name: str | None
+    number: int
+    at: Span
+
+
+_Plain: TypeAlias = rows.Statement | maintenance.Statement | tables.Statement | namespaces.Statement | loading.Statement | foreign.Statement
+Statement: TypeAlias = "_Plain | locks.Statement | compound.Statement | IfVersion | Other | Malformed"
+
+_READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
+    **rows.READERS,
+    **maintenance.READERS,
+    **tables.READERS,
+    **namespaces.READERS,
+    **loading.READERS,
+    **foreign.READERS,
+    **locks.READERS,
+}
+ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK GENERATE OPTIMIZE REORG RESTORE UNDROP VACUUM")
+"""First words of statements that Spark itself does not have."""
+FIRST_WORDS: Final = words_in(
+    """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST MAP MSCK REDUCE
+    IF REFRESH REMOVE REPAIR RESET REVOKE SELECT SET SHOW TABLE UNCACHE UNSET USE VALUES WITH"""
+) | {words[0] for words in (*_READERS, *compound.READERS)}
+"""The words that statements begin with, Spark's and sluice's."""
+_IF_VERSION: Final = ("IF", "VERSION")
+COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS, _IF_VERSION})
+"""First two words, or the first one, of statements that no engine but sluice has."""
+# Words before the name of a table that a statement is about.
+_BEFORE_TARGET: Final = words_in(
+    """ALTER ANALYZE COLUMNS COMPACT CONVERT COPY CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FOR FORMATTED
+    FROM GENERATE HISTORY IF IN INSERT INTO MERGE NOT OPTIMIZE OR OVERWRITE PARTITIONS REPLACE RESTORE SCHEMA SHOW SLUICE
+    SYMLINK_FORMAT_MANIFEST TABLE TBLPROPERTIES TO TRUNCATE UNDROP UPDATE VACUUM WITH"""
+)
+
+
+def read(text: str) -> Statement:
+    """Say what a text is."""
+    tokens = tokens_of(text)
+    if tokens is None:
+        return Other((), ())
+    here = Cursor(text, tokens)
+    words = _first_words(here)
+    composed = compound.READERS.get(words[:2])
+    if composed is not None:
+        here.at = 2
+        return _told(here, lambda at: composed(at, _single), words, 0)
+    return _single(here)
+
+
+def _first_words(here: Cursor) -> tuple[str, ...]:
+    return tuple(token.upper for token in here.tokens[here.at : min(here.at + 3, here.end)])
+
+
+def _single(here: Cursor) -> Statement:
+    """A statement that is made of no others, from the cursor's place to its end."""
+    begin, words = here.at, _first_words(here)
+    if words[:2] == _IF_VERSION:
+        return _after_version(here, words)
+    for length in (2, 1):
+        reader = _READERS.get(words[:length])
+        if reader is not None:
+            here.at = begin + length
+            return _told(here, reader, words, begin)
+    if words[:1] == ("WITH",):
+        prefixed = _with_definitions(here, words)
+        if prefixed is not None:
+            return prefixed
+    return Other(words, _relations(here, begin))
+
+
+def _after_version(here: Cursor, words: tuple[str, ...]) -> Statement:
+    """IF VERSION and the statement behind it."""
+    begin = here.at
+    here.at += len(_IF_VERSION)
+    try:
+        version = here.value("a version")
+    except Unreadable as error:
+        return Malformed(words, None, error.message, Span(error.start, error.end), ())
+    return IfVersion(version, here.since(begin), _single(here))
+
+
+def bare(statement: Statement) -> Statement:
+    """The statement without IF VERSION."""
+    return statement.statement if isinstance(statement, IfVersion) else statement
+
+
+def _relations(here: Cursor, begin: int) -> tuple[Relation, ...]:
+    return relations_in(Cursor(here.text, here.tokens, begin, here.end))
+
+
+def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tuple[str, ...], begin: int) -> Statement:
+    """What the reader says, or why it cannot read the statement that begins at that token."""
+    try:
+        statement = reader(here)
+        if statement is not None:
+            here.finish()
+            return statement
+    except Unreadable as error:
+        target = _target(here.text, here.tokens[begin : here.end])
+        provider = _provider(here, begin) if words[:1] in (("CREATE",), ("REPLACE",)) else None
+        return Malformed(words, target, error.message, Span(error.start, error.end), _relations(here, begin), provider)
+    return Other(words, _relations(here, begin))
+
+
+def _provider(here: Cursor, begin: int) -> str | None:
+    """What follows the first USING."""
+    at = next((number for number in range(begin, here.end - 1) if here.tokens[number].upper == "USING"), None)
+    return None if at is None else here.tokens[at + 1].value
+
+
+def _with_definitions(here: Cursor, words: tuple[str, ...]) -> Statement | None:
+    """A statement after WITH name AS (query), ...; None if it is a query."""
+    begin = here.at
+    after, relations, defined = definitions_before(here)
+    verb = here.tokens[after].upper if after < here.end else ""
+    prefix = Span(here.tokens[begin].start, here.tokens[after - 1].end)
+    here.at = after + 1
+    if verb == "INSERT":
+        return _told(here, lambda at: rows.insert(at, prefix, relations, defined), words, begin)
+    if verb in ("UPDATE", "DELETE", "MERGE"):
+        message = f"{verb} takes no WITH in front of it: put the query into the condition, or make it a temporary view"
+        return Malformed((verb,), _target(here.text, here.tokens[after : here.end]), message, prefix, _relations(here, begin))
+    return None
+
+
+def _target(text: str, tokens: Sequence[Token]) -> Name | None:
+    """The first name that can be a table's."""
+    at = next((number for number, token in enumerate(tokens) if token.upper not in _BEFORE_TARGET), len(tokens))
+    try:
+        return Cursor(text, tokens, at).table()
+    except Unreadable:
+        return None
+
+
+def parameters_in(text: str) -> tuple[Parameter, ...]:
+    """The parameters of a text, in its order."""
+    tokens = tokens_of(text) or ()
+    parameters: list[Parameter] = []
+    marks = 0
+    for number, token in enumerate(tokens):
+        if token.upper == "?":
+            parameters.append(Parameter(None, marks, Span(token.start, token.end)))
+            marks += 1
+        elif token.upper == ":" and number + 1 < len(tokens) and _names_parameter(tokens, number):
+            following = tokens[number + 1]
+            parameters.append(Parameter(following.value, 0, Span(token.start, following.end)))
+    return tuple(parameters)
+
+
+def _names_parameter(tokens: Sequence[Token], number: int) -> bool:
+    """Whether a colon and the word after it are a parameter, rather than a field of JSON (`a:b`) or of a struct's type (`a: INT`)."""
+    mark, following = tokens[number], tokens[number + 1]
+    before = tokens[number - 1] if number > 0 else None
+    touches = following.names and following.start == mark.end
+    return touches and not (before is not None and before.end == mark.start and (before.names or before.upper in (")", "]")))
+
+
+_BEFORE: Final = 80
+_SHOWN: Final = 200
+"""Characters of a line that a message shows, and how many of them before the place."""
+
+
+def pointed(text: str, at: Span, message: str) -> str:
+    """A message with line and column, the line itself, or the part of a long one around the place, and a caret below the place."""
+    begin = text.rfind("\n", 0, at.start) + 1
+    end = text.find("\n", begin)
+    line = text[begin:] if end < 0 else text[begin:end]
+    number = text.count("\n", 0, begin) + 1
+    column = at.start - begin
+    cut = max(0, column - _BEFORE) if len(line) > _SHOWN else 0
+    shown = line[cut : cut + _SHOWN]
+    before = "..." if cut else ""
+    width = max(1, min(at.end - begin, cut + len(shown)) - column)
+    margin = "".join("\t" if character == "\t" else " " for character in before + line[cut:column])
+    after = "..." if cut + len(shown) < len(line) else ""
+    return f"line {number}, column {column + 1}: {message}\n  {before}{shown}{after}\n  {margin}{'^' * width}"

@@ -1,0 +1,355 @@
+"""Statements that change rows: INSERT, UPDATE, DELETE, MERGE, TRUNCATE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from ...storage.dataclass import dataclass
+from .cursor import WORD, Cursor, Name, Once, Span, Unreadable, position
+from .relations import NO_ALIAS, Relation, relations_in
+
+_QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`column = value`: the places of both."""
+
+    column: Span
+    value: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO, INSERT OVERWRITE and INSERT INTO ... REPLACE WHERE.
+
+    `partition` has the columns of PARTITION (...), with the places of the values that are given. `columns` are those listed. The rows
+    are those of `query`, which the definitions at `prefix` (WITH ...) precede; `relations` are the tables in both. If they are VALUES,
+    there are `value_rows` of them, and `defaults` has the places of the word DEFAULT, each with its position in the row.
+    """
+
+    target: Name
+    overwrite: bool
+    query: Span
+    partition: tuple[tuple[str, Span | None], ...] = ()
+    if_not_exists: bool = False
+    by_name: bool = False
+    columns: tuple[str, ...] | None = None
+    where: Span | None = None
+    prefix: Span | None = None
+    evolves: bool = False
+    relations: tuple[Relation, ...] = ()
+    value_rows: int = 0
+    defaults: tuple[tuple[int, Span], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE target [alias] SET ... [WHERE ...]; `relations` are the tables of subqueries."""
+
+    target: Name
+    alias: str | None
+    assignments: tuple[Assignment, ...]
+    where: Span | None
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE FROM target [alias] [WHERE ...]; `relations` are the tables of subqueries."""
+
+    target: Name
+    alias: str | None
+    where: Span | None
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """`matched` is "matched", "not_matched" or "not_matched_by_source".
+
+    `action` is "update", "update_all", "delete", "insert" or "insert_all".
+    """
+
+    matched: str
+    action: str
+    condition: Span | None
+    assignments: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """MERGE INTO target [alias] USING source [alias] ON on WHEN ...; the source is a table or a query in brackets.
+
+    `relations` are the tables of the source and of subqueries.
+    """
+
+    target: Name
+    alias: str | None
+    source: Span
+    source_alias: str | None
+    on: Span
+    clauses: tuple[MergeClause, ...]
+    evolves: bool = False
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE TABLE target [PARTITION (column = value, ...)]."""
+
+    target: Name
+    partition: tuple[tuple[str, Span | None], ...] = ()
+
+
+Statement: TypeAlias = Insert | Update | Delete | Merge | Truncate
+
+
+def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...] = (), defined: frozenset[str] = frozenset()) -> Insert:
+    """INSERT; `prefix` and the relations `before` are of the definitions in front of it, which define the names `defined`."""
+    evolves = here.take("WITH", "SCHEMA", "EVOLUTION")
+    overwrite = here.take("OVERWRITE")
+    if not overwrite:
+        here.expect("INTO")
+    here.take("TABLE")
+    target = here.name()
+    partition = partition_in(here) if here.clause("PARTITION") else ()
+    if_not_exists = here.clause("IF", "NOT", "EXISTS")
+    by_name, columns, where = here.clause("BY", "NAME"), None, None
+    if here.sees("(") and not _is_query(here, 1):
+        columns = _columns_beside(here, partition)
+    begin = here.at
+    if not overwrite and here.clause("REPLACE", "WHERE"):
+        other = here.clauses.place("PARTITION")
+        if other is not None:
+            raise here.contradicting("REPLACE WHERE", here.since(begin), other)
+        where = here.until(lambda at: _is_query(at, 0), "a condition")
+    if not _is_query(here, 0):
+        raise here.unreadable("expected VALUES, SELECT or another query")
+    relations = (*before, *relations_in(here, defined=defined))
+    here.clauses = Once()  # a query has its own
+    count, defaults = _defaults(Cursor(here.text, here.tokens, here.at, here.end))
+    query = here.rest("a query")
+    return Insert(target, overwrite, query, partition, if_not_exists, by_name, columns, where, prefix, evolves, relations, count, defaults)
+
+
+def _columns_beside(here: Cursor, partition: tuple[tuple[str, Span | None], ...]) -> tuple[str, ...]:
+    """The columns that INSERT lists, which are in the place of BY NAME, and of values in PARTITION (...). Raises Unreadable."""
+    begin = here.at
+    columns = here.names("the name of a column")
+    by_name = here.clauses.place("BY NAME")
+    if by_name is not None:
+        raise here.contradicting("the list of columns", here.since(begin), by_name)
+    fixed = {name.lower(): value for name, value in partition if value is not None}
+    for column in columns:
+        if column.lower() in fixed:
+            said = f"column {column}, which PARTITION gives {fixed[column.lower()].of(here.text)} at"
+            at = here.since(begin)
+            raise Unreadable(f"{said} {position(here.text, fixed[column.lower()])}, is listed; leave it out of one", at.start, at.end)
+    return columns
+
+
+def _defaults(here: Cursor) -> tuple[int, tuple[tuple[int, Span], ...]]:
+    """The number of rows of VALUES, and the places of the word DEFAULT in them."""
+    rows, defaults = 0, list[tuple[int, Span]]()
+    if not here.take("VALUES"):
+        return 0, ()
+    while here.sees("(") and not here.sees("(", ")"):
+        values = here.inside().listed("a value")
+        defaults += [(number, each) for number, each in enumerate(values) if each.of(here.text).upper() == "DEFAULT"]
+        rows += 1
+        if not here.take(","):
+            break
+    return rows, tuple(defaults)
+
+
+def _is_query(here: Cursor, ahead: int) -> bool:
+    """Whether a query begins there, which may be in brackets."""
+    while (token := here.peek(ahead)) is not None and token.upper == "(":
+        ahead += 1
+    before = here.tokens[here.at + ahead - 1].upper if here.at + ahead > 0 else ""
+    return token is not None and token.kind == WORD and token.upper in _QUERY and not (token.upper == "FROM" and before == "DISTINCT")
+
+
+def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
+    """What follows PARTITION: (column [= value], ...), each column once, with the places of the values. Raises Unreadable."""
+    within, once = here.inside(), Once()
+    values: list[tuple[str, Span | None]] = []
+    while True:
+        begin = within.at
+        name = within.word("the name of a partition column")
+        once.note(within, name, begin, "partition column")
+        value = within.until(lambda at: at.sees(","), "a value") if within.take("=") or within.take("==") else None
+        values.append((name, value))
+        if not within.take(","):
+            break
+    within.finish()
+    return tuple(values)
+
+
+def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
+    """As `partition_in`, with a value for each column. Raises Unreadable."""
+    begin = here.at
+    values = partition_in(here)
+    lacking = [name for name, value in values if value is None]
+    if lacking:
+        at = here.since(begin)
+        raise Unreadable(f"partition column {lacking[0]} has no value; write {lacking[0]} = value, or leave it out", at.start, at.end)
+    return values
+
+
+def update(here: Cursor) -> Update:
+    """UPDATE."""
+    target = here.name()
+    alias = here.alias(NO_ALIAS)
+    relations = relations_in(here, is_query=False)
+    here.required("SET")
+    assignments = _assignments(here, _called(target, alias), lambda at: at.sees("WHERE"))
+    where = here.rest("a condition") if here.clause("WHERE") else None
+    return Update(target, alias, assignments, where, relations)
+
+
+def _called(target: Name, alias: str | None) -> str:
+    """The name that may precede a column of the table."""
+    return (alias or target.parts[-1]).lower()
+
+
+class _Assigned:
+    """The columns that get a value in one list; `called` may precede them."""
+
+    def __init__(self, called: str) -> None:
+        self._called = called
+        self._paths: dict[tuple[str, ...], Span] = {}
+
+    def note(self, here: Cursor, name: Name) -> Span:
+        """The place of a column. Raises Unreadable if it, a column around it, or a field of it, has a value already."""
+        parts = tuple(part.lower() for part in name.parts)
+        path = parts[1:] if len(parts) > 1 and parts[0] == self._called else parts
+        at = Span(name.start, name.end)
+        for other, first in self._paths.items():
+            if other == path:
+                raise here.twice(f"a value for column {'.'.join(path)}", first, at)
+            if other[: len(path)] == path or path[: len(other)] == other:
+                raise here.contradicting(f"a value for {'.'.join(path)}", at, first)
+        self._paths[path] = at
+        return at
+
+
+def _assignments(here: Cursor, called: str, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
+    """column = value, ... up to where `ends` says. Raises Unreadable for a column with two values."""
+    assignments: list[Assignment] = []
+    assigned = _Assigned(called)
+    while True:
+        name = here.name()
+        column = assigned.note(here, name)
+        if not (here.take("=") or here.take("==")):
+            raise here.unreadable("expected =")
+        value = here.until(lambda at: at.sees(",") or ends(at), "a value")
+        assignments.append(Assignment(column, value))
+        if not here.take(","):
+            return tuple(assignments)
+
+
+def delete(here: Cursor) -> Delete:
+    """DELETE FROM."""
+    here.expect("FROM")
+    target = here.name()
+    alias = here.alias(NO_ALIAS)
+    relations = relations_in(here, is_query=False)
+    where = here.rest("a condition") if here.clause("WHERE") else None
+    return Delete(target, alias, where, relations)
+
+
+def truncate(here: Cursor) -> Truncate:
+    """TRUNCATE TABLE."""
+    here.expect("TABLE")
+    return Truncate(here.name(), partition_values(here) if here.clause("PARTITION") else ())
+
+
+def merge(here: Cursor) -> Merge:
+    """MERGE INTO."""
+    evolves = here.take("WITH", "SCHEMA", "EVOLUTION")
+    here.expect("INTO")
+    target = here.name()
+    alias = here.alias(NO_ALIAS)
+    here.expect("USING")
+    relations = relations_in(here, expects=True)
+    begin = here.at
+    if here.sees("("):
+        here.inside()
+    else:
+        here.name()
+        if here.sees("("):
+            here.inside()
+        elif (first := next(iter(relations), None)) is not None:
+            while (token := here.peek()) is not None and token.end <= first.end:
+                here.at += 1
+    source = Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+    source_alias = here.alias(NO_ALIAS)
+    here.expect("ON")
+    on = here.until(_is_clause, "a condition")
+    clauses: list[MergeClause] = []
+    while here.take("WHEN"):
+        clauses.append(_clause(here, _called(target, alias)))
+    return Merge(target, alias, source, source_alias, on, tuple(clauses), evolves, relations)
+
+
+def _is_clause(here: Cursor) -> bool:
+    return here.sees("WHEN", "MATCHED") or here.sees("WHEN", "NOT", "MATCHED")
+
+
+def _clause(here: Cursor, called: str) -> MergeClause:
+    kind = "not_matched" if here.take("NOT") else "matched"
+    here.expect("MATCHED")
+    if kind == "not_matched" and here.take_one("BY TARGET", "BY SOURCE") == "BY SOURCE":
+        kind = "not_matched_by_source"
+    condition = here.until(lambda at: at.sees("THEN"), "a condition") if here.take("AND") else None
+    here.expect("THEN")
+    if kind != "not_matched" and here.take("DELETE"):
+        return MergeClause(kind, "delete", condition)
+    if kind != "not_matched" and here.take("UPDATE"):
+        here.expect("SET")
+        if here.take("*"):
+            return MergeClause(kind, "update_all", condition)
+        return MergeClause(kind, "update", condition, _assignments(here, called, _is_clause))
+    if kind == "not_matched" and here.take("INSERT"):
+        if here.take("*"):
+            return MergeClause(kind, "insert_all", condition)
+        return MergeClause(kind, "insert", condition, _inserted(here, called))
+    raise here.unreadable("expected INSERT" if kind == "not_matched" else "expected UPDATE SET or DELETE")
+
+
+def _inserted(here: Cursor, called: str) -> tuple[Assignment, ...]:
+    """(columns) VALUES (values)."""
+    listed, assigned = here.at, _Assigned(called)
+    names = [assigned.note(here, name) for name in _names(here)]
+    here.expect("VALUES")
+    at = here.at
+    values = here.inside().listed("a value")
+    if len(names) != len(values):
+        here.at = at
+        raise here.unreadable(f"there are {len(values)} values for {len(names)} columns")
+    if not names:
+        here.at = listed
+        raise here.unreadable("expected the columns to insert")
+    return tuple(Assignment(name, value) for name, value in zip(names, values, strict=True))
+
+
+def _names(here: Cursor) -> list[Name]:
+    within = here.inside()
+    names = [within.name()]
+    while within.take(","):
+        names.append(within.name())
+    within.finish()
+    return names
+
+
+READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
+    ("INSERT",): insert,
+    ("UPDATE",): update,
+    ("DELETE",): delete,
+    ("MERGE",): merge,
+    ("TRUNCATE",): truncate,
+}
+"""The reader of what follows these words."""

@@ -1,0 +1,348 @@
+"""Statements that make, change, drop and describe tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeAlias
+
+from ...storage.dataclass import dataclass
+from .altering import Alter, DropPartitions, alter
+from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
+from .cursor import STRING, Cursor, Name, Once, Span, Unreadable
+from .maintenance import Compact, when
+from .relations import Relation, relations_in
+from .rows import partition_values
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """CREATE [OR REPLACE] TABLE, REPLACE TABLE; with a query if `query` has its place, `relations` are the query's tables.
+
+    `how` is "create", "createIfNotExists", "replace" or "createOrReplace". `refused` are the words and the place of a clause that sluice
+    does not know.
+    """
+
+    target: Name
+    how: str
+    columns: tuple[Column, ...]
+    checks: tuple[Check, ...]
+    key: tuple[str, ...]
+    provider: str | None
+    partitioned_by: tuple[Column, ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] | None = None
+    query: Span | None = None
+    refused: tuple[str, Span] | None = None
+    relations: tuple[Relation, ...] = ()
+    is_partitioned: bool = False
+    cluster_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """CREATE [OR REPLACE] TABLE target SHALLOW|DEEP CLONE source [VERSION|TIMESTAMP AS OF ...] [TBLPROPERTIES (...)] [LOCATION '...']."""
+
+    target: Name
+    how: str
+    source: Name
+    shallow: bool
+    as_of: tuple[bool, Span] | None = None
+    properties: Mapping[str, str] | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """CREATE TABLE [IF NOT EXISTS] target LIKE source [USING provider] [TBLPROPERTIES (...)] [LOCATION '...']; `how` is as for Create."""
+
+    target: Name
+    how: str
+    source: Name
+    provider: str | None = None
+    properties: Mapping[str, str] | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """DROP TABLE [IF EXISTS] target [PURGE]."""
+
+    target: Name
+    if_exists: bool
+    purge: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undrop:
+    """UNDROP TABLE target [AS new_name]; `new_name` if the old one is taken."""
+
+    target: Name
+    new_name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW what target: `what` is "columns", "partitions", "properties" or "create".
+
+    `key` names one property; `partition` has the values of the partitions to show, with their places.
+    """
+
+    target: Name
+    what: str
+    key: str | None = None
+    partition: tuple[tuple[str, Span | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES [IN namespace] [LIKE 'pattern']."""
+
+    namespace: Name | None
+    pattern: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE what target: `what` is "detail", "history" (the newest `limit`) or "table" (with `extended`, or one `column`)."""
+
+    target: Name
+    what: str
+    limit: str | None = None
+    extended: bool = False
+    column: str | None = None
+
+
+Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | DropPartitions | Compact | Show | ShowTables | Describe
+
+
+def create(here: Cursor) -> Create | Clone | Like | None:
+    """CREATE: tables only."""
+    replaces = here.take("OR", "REPLACE")
+    here.take("EXTERNAL")
+    if not here.take("TABLE"):
+        return None
+    if_not_exists = here.take("IF", "NOT", "EXISTS")
+    how = "createOrReplace" if replaces else "createIfNotExists" if if_not_exists else "create"
+    return _created(here, how)
+
+
+def replace(here: Cursor) -> Create | Clone | Like | None:
+    """REPLACE TABLE."""
+    return _created(here, "replace") if here.take("TABLE") else None
+
+
+def _created(here: Cursor, how: str) -> Create | Clone | Like:
+    target = here.name()
+    depth = here.take_one("SHALLOW CLONE", "DEEP CLONE", "CLONE")
+    if depth is not None:
+        return _cloned(here, target, how, shallow=depth == "SHALLOW CLONE")
+    if here.take("LIKE"):
+        return _like(here, target, how)
+    columns, checks, key = definitions_in(here.inside()) if here.sees("(") else ((), (), ())
+    clauses = _Clauses(target, {each.name.lower() for each in columns})
+    while not here.is_done() and not here.sees(";") and not here.sees("AS"):
+        clauses.read(here)
+    has_query = here.take("AS")
+    here.clauses = Once()  # a query has its own
+    relations = relations_in(here) if has_query else ()
+    query = here.rest("a query") if has_query else None
+    return Create(
+        target,
+        how,
+        columns,
+        checks,
+        key,
+        clauses.provider,
+        clauses.partitioned_by,
+        clauses.location,
+        clauses.comment,
+        clauses.properties,
+        query,
+        clauses.refused,
+        relations,
+        clauses.is_partitioned,
+        clauses.cluster_by,
+    )
+
+
+@dataclass(frozen=False, slots=True)
+class _Clauses:
+    """The clauses between a table's columns and its query, in any order, each once; `columns` are the names, in lower case."""
+
+    target: Name
+    columns: Collection[str] = ()
+    provider: str | None = None
+    partitioned_by: tuple[Column, ...] = ()
+    is_partitioned: bool = False
+    cluster_by: tuple[str, ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    properties: dict[str, str] | None = None
+    refused: tuple[str, Span] | None = None
+
+    def read(self, here: Cursor) -> None:
+        """Read one clause."""
+        begin = here.at
+        if here.clause("USING"):
+            self.provider = ".".join(here.name().parts)
+        elif here.clause("PARTITIONED", "BY", of=_LAYOUT):
+            self._partitioned(here)
+        elif here.clause("CLUSTER", "BY", of=_LAYOUT):
+            columns = clustering_in(here)
+            if columns is None:
+                self.refused = ("CLUSTER BY AUTO", here.since(begin))
+            self.cluster_by = columns or ()
+        elif here.clause("LOCATION"):
+            self.location = location_in(here, self.target)
+        elif here.clause("COMMENT"):
+            self.comment = here.string("a comment")
+        elif here.clause("TBLPROPERTIES"):
+            self.properties = properties_in(here.inside())
+        else:
+            said = here.at
+            word = here.take_one("CLUSTERED BY", "OPTIONS", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
+            if word is None:
+                raise here.unreadable("expected USING, PARTITIONED BY, CLUSTER BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
+            if not here.is_done():
+                here.until(lambda at: any(at.sees(each) for each in _CLAUSES), "something")
+            self.refused = (word, here.since(said))
+
+    def _partitioned(self, here: Cursor) -> None:
+        self.is_partitioned, at = True, here.at
+        if _has_functions(here.inside()):
+            self.refused = ("PARTITIONED BY with functions of columns", here.since(at))
+            return
+        here.at = at
+        self.partitioned_by = columns_in(here.inside())
+        twice = next((each for each in self.partitioned_by if each.type is not None and each.name.lower() in self.columns), None)
+        if twice is not None and twice.type is not None:
+            said = f"column {twice.name} is among the table's columns already; name it here without a type"
+            raise Unreadable(said, twice.type.start, twice.type.end)
+
+
+_LAYOUT: Final = "PARTITIONED BY or CLUSTER BY"
+
+
+_CLAUSES: Final = ("USING", "PARTITIONED", "CLUSTER BY", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
+
+
+def _has_functions(within: Cursor) -> bool:
+    """Whether something like years(day) is in a list of columns, where a name and brackets come first; a type comes after a name."""
+    return any(
+        within.tokens[at].names and within.tokens[at + 1].upper == "(" and within.tokens[at - 1].upper in ("(", ",")
+        for at in range(within.at, within.end - 1)
+    )
+
+
+def location_in(here: Cursor, target: Name) -> str:
+    """What follows LOCATION. Raises Unreadable if the table is named by its path."""
+    begin = here.at - 1
+    location = here.string("a location")
+    if target.path is not None:
+        raise here.contradicting("LOCATION", here.since(begin), Span(target.start, target.end))
+    return location
+
+
+def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
+    source = here.name()
+    as_of, properties, location = None, None, None
+    while not here.is_done() and not here.sees(";"):
+        if here.clause("TBLPROPERTIES"):
+            properties = properties_in(here.inside())
+        elif here.sees("VERSION") or here.sees("TIMESTAMP"):
+            as_of = when(here)
+        else:
+            here.required("LOCATION")
+            location = location_in(here, target)
+    return Clone(target, how, source, shallow, as_of, properties, location)
+
+
+def _like(here: Cursor, target: Name, how: str) -> Like:
+    source = here.name()
+    clauses = _Clauses(target)
+    while not here.is_done() and not here.sees(";"):
+        clauses.read(here)
+        if clauses.refused is not None or clauses.is_partitioned or clauses.cluster_by or clauses.comment is not None:
+            raise here.unreadable("a table like another takes USING, TBLPROPERTIES and LOCATION only")
+    return Like(target, how, source, clauses.provider, clauses.properties, clauses.location)
+
+
+def drop(here: Cursor) -> Drop | None:
+    """DROP TABLE."""
+    if not here.take("TABLE"):
+        return None
+    if_exists = here.take("IF", "EXISTS")
+    return Drop(here.name(), if_exists, here.clause("PURGE"))
+
+
+def undrop(here: Cursor) -> Undrop:
+    """UNDROP TABLE."""
+    here.expect("TABLE")
+    return Undrop(here.name(), here.name() if here.take("AS") else None)
+
+
+def show(here: Cursor) -> Show | ShowTables | None:
+    """SHOW: TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES, CREATE TABLE."""
+    if here.take("TABLES"):
+        namespace = here.name() if here.clause("IN") or here.clause("FROM") else None
+        has_pattern = here.clause("LIKE") or not (here.is_done() or here.sees(";"))
+        return ShowTables(namespace, here.string("a pattern") if has_pattern else None)
+    if here.take("COLUMNS"):
+        if here.take_one("IN", "FROM") is None:
+            raise here.unreadable("expected IN")
+        table = here.name()
+        space = here.name() if here.clause("IN") or here.clause("FROM") else None
+        if space is not None and len(table.parts) > 1:
+            raise here.contradicting("the namespace", Span(space.start, space.end), Span(table.start, table.end))
+        return Show(table if space is None else Name((*space.parts, *table.parts), table.start, space.end), "columns")
+    if here.take("PARTITIONS"):
+        return Show(here.name(), "partitions", partition=partition_values(here) if here.clause("PARTITION") else ())
+    if here.take("TBLPROPERTIES"):
+        target = here.name()
+        if not here.sees("("):
+            return Show(target, "properties")
+        within = here.inside()
+        key = property_key(within)
+        within.finish()
+        return Show(target, "properties", key)
+    return Show(here.name(), "create") if here.take("CREATE", "TABLE") else None
+
+
+def describe(here: Cursor) -> Describe | None:
+    """DESCRIBE: DETAIL, HISTORY and tables."""
+    if _is_word_before_name(here, "DETAIL"):
+        here.at += 1
+        here.take("TABLE")
+        return Describe(here.table(), "detail")
+    if _is_word_before_name(here, "HISTORY"):
+        here.at += 1
+        here.take("TABLE")
+        target = here.table()
+        return Describe(target, "history", here.number("a number of versions") if here.clause("LIMIT") else None)
+    if here.take_one("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "SELECT", "WITH", "FROM", "VALUES"):
+        return None
+    here.take("TABLE")
+    extended = here.take_one("EXTENDED", "FORMATTED") is not None
+    target = here.name()
+    column = ".".join(here.name().parts) if not (here.is_done() or here.sees(";")) else None
+    return Describe(target, "table", extended=extended, column=column)
+
+
+def _is_word_before_name(here: Cursor, word: str) -> bool:
+    """Whether the word comes next, and is not itself the name."""
+    following = here.peek(1)
+    return here.sees(word) and following is not None and (following.names or following.kind == STRING)
+
+
+READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
+    ("CREATE",): create,
+    ("REPLACE",): replace,
+    ("DROP",): drop,
+    ("UNDROP",): undrop,
+    ("ALTER",): alter,
+    ("SHOW",): show,
+    ("DESCRIBE",): describe,
+    ("DESC",): describe,
+}
+"""The reader of what follows these words; it returns None for a statement that is Spark's alone."""

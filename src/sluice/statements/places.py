@@ -1,0 +1,175 @@
+"""Names in statements: where their tables are, similar ones, and the text that comes in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, TableNotFound
+from ..storage.log.segment import latest_version
+from ..storage.schema.datatypes import StructType
+from ..tables.catalog.catalog import Catalog
+from ..tables.client.address import TableAddress, version_of_path
+from ..tables.table import Table
+from .parse.cursor import Name, Span, location_hint, position
+from .parse.relations import AsOf, Relation
+from .parse.rows import Merge
+from .request import Edit, Place, Request
+
+
+@dataclass(frozen=True, slots=True)
+class SluiceRelation:
+    """A relation of a query that is a table of sluice."""
+
+    relation: Relation
+    place: Place
+
+
+def opened(place: Place) -> Table:
+    """The table there. Raises TableNotFound, NotATable and the other errors of `Table.open`."""
+    return Table.open(place.location, coordinator=place.coordinator, storage_options=place.storage_options)
+
+
+def exists(place: Place) -> bool:
+    """Whether there is a Delta log, be the table sluice's or not."""
+    return latest_version(TableAddress.of(place.location, None, place.storage_options).store()) is not None
+
+
+def catalog_of(request: Request) -> Catalog:
+    """The coordinator's names."""
+    return Catalog(request.coordinator, storage_options=request.options)
+
+
+def known_place(request: Request, name: Name) -> Place | None:
+    """Where the table is that has this name, or this location; None if the coordinator gives the name to none."""
+    if name.path is not None:
+        return Place(name.path, request.coordinator, request.options)
+    try:
+        if not catalog_of(request).exists(name.quoted):
+            return None
+        location = catalog_of(request).locate(name.quoted)
+    except InvalidRequest:
+        return None
+    return Place(location, request.coordinator, request.options, title(name))
+
+
+def required_place(request: Request, name: Name) -> Place:
+    """The place of a table that has to be sluice's. Raises TableNotFound with the nearest names."""
+    place = request.place_of(name) or known_place(request, name)
+    if place is None:
+        raise not_found(request, name)
+    return place
+
+
+def table_of(request: Request, name: Name, takes_no: str) -> Table:
+    """The table of sluice with that name. Raises TableNotFound, and InvalidRequest for an engine's own table, which `takes_no` such
+    thing.
+    """
+    place = request.place_of(name)
+    if place is not None:
+        return opened(place)
+    if name.path is None and request.is_own(name):
+        raise request.refused(name, f"{'.'.join(name.parts)} is Spark's own, which takes no {takes_no}; name a table of sluice")
+    raise not_found(request, name)
+
+
+def relations_of_sluice(request: Request, relations: Sequence[Relation]) -> list[SluiceRelation]:
+    """Those of the relations that are tables of sluice.
+
+    Raises InvalidRequest for one with two versions, times or ranges, and TableNotFound for an unknown one if there are no other tables.
+    """
+    ours: list[SluiceRelation] = []
+    for relation in [_with_version(request, each) for each in relations]:
+        name = relation.name
+        if relation.changes is not None:  # the name is the first argument of `table_changes`
+            at = relation.changes.arguments[0]
+            name = Name(parts_of(str(request.value(at, "STRING"))), at.start, at.end)
+        place = request.place_of(name)
+        if place is None:
+            if request.has_only_sluice:
+                raise not_found(request, name)
+            continue
+        if relation.again is not None:
+            first = position(request.text, Span(relation.start, relation.name.end))
+            raise request.refused(relation.again, f"the table at {first} has a version or a time already; give one of them")
+        ours.append(SluiceRelation(relation, place))
+    return ours
+
+
+def _with_version(request: Request, relation: Relation) -> Relation:
+    """The relation, in which sluice.`path@v3` is version 3 of the table at the path, unless that path exists."""
+    name = relation.name
+    named = None if name.path is None or not relation.is_current else version_of_path(name.path, request.options)
+    if named is None:
+        return relation
+    as_of = AsOf(named.version is not None, Span(name.start, name.end), named.time if named.version is None else str(named.version))
+    return replace(relation, name=replace(name, parts=(name.parts[0], named.path)), as_of=as_of)
+
+
+def title(name: Name) -> str:
+    """A name as it is shown."""
+    return ".".join(name.parts)
+
+
+def called(name: Name) -> str | None:
+    """What a table is called in a statement that gives it no alias."""
+    return None if name.path is not None else name.parts[-1]
+
+
+def source_called(statement: Merge) -> str | None:
+    """What the source of a MERGE is called; None if it has no name."""
+    if statement.source_alias is not None:
+        return statement.source_alias
+    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
+    return None if first is None else called(first.name)
+
+
+def similar_names(request: Request, name: Name) -> list[str]:
+    """Names of tables that are spelled like this one, the most similar first."""
+    if name.path is not None or len(name.parts) > 2:
+        return []
+    catalog, (table, *_) = catalog_of(request), (*reversed(name.parts), "")
+    shown_by_key: dict[str, str] = {}
+    for namespace in catalog.namespaces():
+        for entry in catalog.tables(namespace.name):
+            shown = entry.full_name if len(name.parts) > 1 or namespace.name != "default" else entry.name
+            shown_by_key[shown.lower()] = shown
+    similar = get_close_matches(title(name).lower(), shown_by_key, 3, 0.6)
+    similar += [each for each in shown_by_key if each.rpartition(".")[2] == table.lower() and each not in similar]
+    return [shown_by_key[each] for each in similar[:3]]
+
+
+def not_found(request: Request, name: Name) -> TableNotFound:
+    """The refusal of an unknown name."""
+    similar = similar_names(request, name)
+    is_path = request.text[: name.start].endswith((" /", "\n/"))  # FROM /a/path
+    location = location_hint(request.text, name.start - is_path)
+    hint = f"; did you mean {' or '.join(similar)}?" if similar else location or "; SHOW TABLES IN a namespace lists what there is"
+    return request.error(TableNotFound, name, f"there is no table {title(name)}{hint}", name=title(name))
+
+
+def edits_of(relation: Relation, view: str) -> list[Edit]:
+    """The view's name in place of the table's; a table without an alias keeps its name as one."""
+    plain = Edit(relation.start, relation.end, f"`{view}`")
+    if relation.has_alias or relation.changes is not None or relation.name.path is not None:
+        return [plain]
+    alias = " AS `" + relation.name.parts[-1].replace("`", "``") + "`"
+    if relation.alias_at == relation.end:
+        return [Edit(relation.start, relation.end, plain.new + alias)]
+    return [plain, Edit(relation.alias_at, relation.alias_at, alias)]
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """The parts of a table's name in a string, such as the first argument of `table_changes`."""
+    parts = text.split(".") if "`" not in text else [part.strip("`") for part in text.split(".", 1)]
+    return tuple(part.replace("``", "`") for part in parts)
+
+
+def unknown_column(request: Request, at: Span | Name, name: str, schema: StructType) -> InvalidRequest:
+    """The refusal of a column that a table lacks."""
+    spelled = {each.lower(): each for each in schema.names}
+    near = [spelled[each] for each in get_close_matches(name.lower(), spelled, 3, 0.6)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"its columns are {', '.join(schema.names)}"
+    return request.refused(at, f"column {name!r} is not in the table; {hint}")

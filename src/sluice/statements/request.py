@@ -1,0 +1,205 @@
+"""A request to carry out a statement: its text, its parameters, and how to reach the coordinator and the store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
+from ..storage.expressions.limits import beyond_limits
+from ..storage.schema.datatypes import StructType
+from .parse.cursor import Name, Span, position
+from .parse.reading import parameters_in, pointed
+from .session_locks import Locks
+
+Refusal = TypeVar("Refusal", bound=SluiceError)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Text to put in the place of `text[start:end]`."""
+
+    start: int
+    end: int
+    new: str
+
+
+def _nothing() -> dict[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table's location, and how to reach it."""
+
+    location: str
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+    name: str | None = None
+    """The name by which a statement means the table; None if it means it by its location."""
+
+
+class Request(ABC):
+    """A statement; each engine adds whose a name is, and how it evaluates expressions."""
+
+    __slots__ = ()
+
+    text: str
+    args: Mapping[str, Any] | Sequence[Any] | None
+    coordinator: str | None
+    if_version: int | None
+    """The version after which the statement is to commit; None: any."""
+    has_only_sluice: ClassVar[bool] = False
+    """Whether there are no tables but sluice's."""
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, str]:
+        """Of the object store."""
+
+    @property
+    @abstractmethod
+    def locks(self) -> Locks:
+        """The leases of the session, to take and to release some. Raises UnsupportedFeature outside of a session."""
+
+    @abstractmethod
+    def under_locks(self) -> AbstractContextManager[None]:
+        """What this thread commits in the block depends on the leases of the session."""
+
+    @property
+    def user_metadata(self) -> str | None:
+        """The text that the history shows with each commit."""
+        return None
+
+    @property
+    def has_delta_lake(self) -> bool:
+        """Whether the engine has Delta Lake's own statements."""
+        return False
+
+    @property
+    def may_keep_short(self) -> bool:
+        """Whether VACUUM takes a time shorter than the table's own."""
+        return False
+
+    @abstractmethod
+    def place_of(self, name: Name) -> Place | None:
+        """Where the table of a name is, if it is one of sluice's; None if the name is the engine's own, or unknown."""
+
+    @abstractmethod
+    def is_own(self, name: Name) -> bool:
+        """Whether the engine has a table or a view of its own of this name."""
+
+    @abstractmethod
+    def check_columns(self, schema: StructType) -> None:
+        """Raise what the engine has against the defaults and generated columns of a schema; tables have their own checks."""
+
+    @abstractmethod
+    def literal(self, value: Any) -> str:
+        """The value of a parameter as text in Spark's SQL, which nothing in the value can end."""
+
+    @abstractmethod
+    def evaluate(self, span: Span, kind: str | None = None) -> Any:
+        """What an expression without columns gives, as a type of Spark's if one is given; None for null."""
+
+    @abstractmethod
+    def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
+        """What SELECT with these columns gives of rows."""
+
+    @abstractmethod
+    def milliseconds(self, span: Span, text: str | None = None) -> int:
+        """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the session's time zone.
+
+        `text` is a literal to take instead of the expression. Raises InvalidRequest, with the place, for what is no time.
+        """
+
+    def beyond_years(self, span: Span) -> InvalidRequest:
+        """The refusal of a time that no version can have."""
+        return self.refused(span, "this time is not within the years 1 to 9999; write one like '2026-01-31 13:00:00'")
+
+    def no_time(self, span: Span) -> InvalidRequest:
+        """The refusal of an expression that gives no time."""
+        return self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+
+    def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
+        """The text of a part with edits, in which parameters are literals. Raises InvalidRequest for one that is too large to be read."""
+        text = self.edited((span,), [*edits, *self.bound(span)])[span.start :].strip()
+        why = beyond_limits(text)
+        if why is not None:
+            raise self.refused(span, f"this expression cannot be read: {why}")
+        return text
+
+    def value(self, span: Span, kind: str) -> Any:
+        """What an expression without columns gives as a type of Spark's. Raises InvalidRequest if it is null."""
+        value = self.evaluate(span, kind)
+        if value is None:
+            raise self.refused(span, f"this is null; give a value of type {kind.lower()}")
+        return value
+
+    def moment(self, is_version: bool, value: Span) -> tuple[int | None, int | None]:
+        """A version, or a time in milliseconds."""
+        if not is_version:
+            return None, self.milliseconds(value)
+        return self.version(value, int(self.value(value, "BIGINT"))), None
+
+    def version(self, span: Span, version: int) -> int:
+        """The version that an expression gave. Raises InvalidRequest for one that no table has."""
+        if version < 0:
+            raise self.refused(span, f"there is no version {version}; versions begin with 0, DESCRIBE HISTORY lists them")
+        return version
+
+    def error(self, kind: type[Refusal], at: Span | Name, message: str, /, **details: Any) -> Refusal:
+        """A refusal of that kind whose message shows the place; its attribute `place` has line and column."""
+        span = Span(at.start, at.end)
+        return kind(pointed(self.text, span, message), **{**details, "place": position(self.text, span)})
+
+    def refused(self, at: Span | Name, message: str) -> InvalidRequest:
+        """A refusal that shows the place."""
+        return self.error(InvalidRequest, at, message)
+
+    def unsupported(self, at: Span | Name, message: str, feature: str) -> UnsupportedFeature:
+        """A refusal of what sluice does not have, which shows the place."""
+        return self.error(UnsupportedFeature, at, message, features=[feature])
+
+    def edited(self, spans: Sequence[Span], edits: Sequence[Edit]) -> str:
+        """The text with edits, in which everything outside of `spans` is blank."""
+        parts: list[str] = []
+        at = 0
+        for span in spans:
+            parts.append(_blank(self.text[at : span.start]))
+            at = span.start
+            for edit in sorted((each for each in edits if span.start <= each.start and each.end <= span.end), key=lambda each: each.start):
+                if edit.start >= at:  # a parameter in what another edit replaced is gone
+                    parts += [self.text[at : edit.start], edit.new]
+                    at = edit.end
+            parts.append(self.text[at : span.end])
+            at = span.end
+        return "".join(parts)
+
+    def bound(self, span: Span) -> list[Edit]:
+        """The parameters in a part, as literals."""
+        return [Edit(at.start, at.end, self.literal(value)) for at, value in self.parameters(span)]
+
+    def parameters(self, span: Span) -> list[tuple[Span, Any]]:
+        """The places of the parameters in a part, with their values. Raises InvalidRequest for one without."""
+        values: list[tuple[Span, Any]] = []
+        for each in parameters_in(self.text):
+            if not (span.start <= each.at.start and each.at.end <= span.end):
+                continue
+            args = self.args
+            if each.name is not None and isinstance(args, Mapping) and each.name in args:
+                values.append((each.at, args[each.name]))
+            elif each.name is None and args is not None and not isinstance(args, Mapping) and each.number < len(args):
+                values.append((each.at, args[each.number]))
+            else:
+                raise self.refused(each.at, "this parameter has no value: give one in args (sluice sql: --arg name=value)")
+        return values
+
+
+def _blank(text: str) -> str:
+    return "".join(character if character == "\n" else " " for character in text)

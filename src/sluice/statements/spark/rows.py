@@ -1,0 +1,201 @@
+"""INSERT, UPDATE, DELETE, MERGE and CREATE TABLE AS SELECT: Spark's own text, handed to the operations of the DataFrame API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...spark_integration.active_session import evolves_schemas
+from ...spark_integration.rows.assignments import as_the_table_stores
+from ...spark_integration.rows.conditions import predicate_text
+from ...spark_integration.rows.merge import merge_rows
+from ...spark_integration.rows.plan_reads import depend_on_reads
+from ...spark_integration.rows.request import Clause, MergeRequest
+from ...spark_integration.schemas import to_spark
+from ...spark_integration.session.format_and_options import Options
+from ...spark_integration.session.saving import Write, save
+from ...storage.dataclass import dataclass
+from ...storage.errors import TableNotFound
+from ...storage.schema.computed import is_filled
+from ...storage.schema.schema import StructType
+from ...tables.joint_transaction import JointTransaction
+from ...tables.table import Table
+from ...tables.transaction import Transaction
+from ...tables.write.merging import RowCounts
+from ..definitions.creating import Definition
+from ..engine import RowChange
+from ..parse.cursor import Span
+from ..parse.rows import Assignment, Delete, Insert, Merge, MergeClause
+from ..parse.tables import Create
+from ..partitions import equals, left_to_table, names_for, partition_of
+from ..places import called, catalog_of, relations_of_sluice, source_called, title
+from ..request import Edit, Place
+from ..sources import Reading, at_one_moment
+from .queries import views_of
+from .request import SparkRequest
+
+# -- INSERT --------------------------------------------------------------------------------------------------------------
+
+
+def insert(request: SparkRequest, statement: Insert, table: Table) -> None:
+    """Add or replace rows, in a commit of its own."""
+    moment = partial(at_one_moment, target=table, if_version=request.if_version)
+    with views_of(request, relations_of_sluice(request, statement.relations), moment) as edits:
+        rows = insertion(request, statement, table.struct, table.partition_columns, edits)
+        missing = TableNotFound(f"the table {title(statement.target)} is gone", name=title(statement.target))
+        save(rows.frame, table.location, Write(rows.mode, rows.options), missing=missing)
+
+
+def insert_into(request: SparkRequest, statement: Insert, joint: JointTransaction, table: Table, reading: Reading) -> None:
+    """Add or replace rows in an open transaction."""
+    schema = joint.do(table, lambda part: part.struct)
+    with views_of(request, relations_of_sluice(request, statement.relations), reading) as edits:
+        rows = insertion(request, statement, schema, table.partition_columns, edits)
+        evolves = statement.evolves or evolves_schemas(request.spark)
+        with as_the_table_stores(rows.frame, schema, evolves=evolves) as fitting:
+            if rows.mode == "append":
+                joint.append(table, fitting, merge_schema=evolves)
+            else:
+                where = rows.options.get("replaceWhere")
+                dynamic = where is None and bool(table.partition_columns) and _overwrites_partitions(request)
+                joint.overwrite(table, fitting, where, dynamic=dynamic, merge_schema=evolves)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedRows:
+    """What an INSERT writes."""
+
+    frame: DataFrame
+    options: Options
+    """The writer's."""
+    mode: str
+    """"append" or "overwrite"."""
+
+
+def insertion(
+    request: SparkRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str], edits: Sequence[Edit]
+) -> InsertedRows:
+    """What an INSERT into a table with this schema writes."""
+    if statement.if_not_exists:
+        raise request.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
+    fixed = partition_of(request, statement.partition, schema, partition_columns)
+    options, mode = _how(request, statement, schema, fixed)
+    spans = [span for span in (statement.prefix, statement.query) if span is not None]
+    defaults, left_out = left_to_table(request, statement, schema, fixed)
+    frame = request.query(spans, [*edits, *defaults])
+    frame = frame.toDF(*names_for(request, statement, frame.columns, schema, fixed)).drop(*left_out)
+    lacking = [name for name in partition_columns if name.lower() not in {each.lower() for each in frame.columns}]
+    # in the table's type; other columns may be left out as they are
+    for name in [each for each in lacking if each in fixed or not is_filled(schema.named(each))]:
+        frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(schema)[name].dataType))
+    return InsertedRows(frame, options, mode)
+
+
+def _how(request: SparkRequest, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> tuple[Options, str]:
+    """The options of the writer, and its mode."""
+    options = _options(request)
+    if request.if_version is not None:
+        options.set("ifVersion", str(request.if_version))
+    if statement.evolves:
+        options.set("mergeSchema", "true")
+    if statement.where is not None:
+        options.set("replaceWhere", predicate_text(request.spark, schema, request.expression(statement.where), "REPLACE WHERE"))
+        return options, "overwrite"
+    is_dynamic = _overwrites_partitions(request)
+    if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
+        options.set("replaceWhere", equals(fixed, schema))
+    return options, "overwrite" if statement.overwrite else "append"
+
+
+def _options(request: SparkRequest) -> Options:
+    """The options by which a writer reaches the coordinator and the store."""
+    options = Options()
+    options.set("coordinator", request.coordinator)
+    for name, value in request.options.items():
+        options.set(f"s3.{name}", value)
+    return options
+
+
+def _overwrites_partitions(request: SparkRequest) -> bool:
+    """Whether an overwrite that names no rows replaces the partitions of the new ones, as the session's setting says."""
+    return str(request.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
+
+
+def create_with_rows(request: SparkRequest, statement: Create, definition: Definition, place: Place | None) -> None:
+    """The table and its rows in one commit; `place` is that of the table to replace."""
+    assert statement.query is not None
+    name, partition_by = statement.target, definition.partition_by if statement.is_partitioned else None
+    cluster_by = definition.cluster_by or None
+    options = _options(request)
+    if definition.properties:
+        options.set("properties", json.dumps(definition.properties))
+    with views_of(request, relations_of_sluice(request, statement.relations), at_one_moment) as edits:
+        frame = request.query([statement.query], edits)
+        if place is not None:
+            replacing = options.but(overwriteSchema="true")
+            write = Write("overwrite", replacing, partition_by or (), replaces=True, cluster_by=definition.cluster_by)
+            save(frame, place.location, write)
+            return
+        write = Write("error", options, partition_by, cluster_by=cluster_by, defines=True)
+        if name.path is not None:
+            save(frame, name.path, write)
+        else:
+            location = statement.location or catalog_of(request).new_location(name.quoted)
+            save(frame, location, write, name=name.quoted, managed=statement.location is None)
+
+
+# -- UPDATE, DELETE, MERGE -----------------------------------------------------------------------------------------------
+
+
+def change(request: SparkRequest, statement: RowChange, part: Transaction, reading: Reading) -> RowCounts:
+    """Change rows. The transaction depends on what Spark's views in subqueries read of the table."""
+    for view in _views_in_subqueries(request, statement):
+        depend_on_reads(part, view)
+    with views_of(request, relations_of_sluice(request, statement.relations), reading) as edits:
+        return merge_rows(part, request.spark, _merge_request(request, statement, edits))
+
+
+def _views_in_subqueries(request: SparkRequest, statement: RowChange) -> list[DataFrame]:
+    """The views and tables of Spark's that conditions and values name; those in a MERGE's source are part of its plan."""
+    source = statement.source if isinstance(statement, Merge) else Span(0, 0)
+    names = [each.name for each in statement.relations if not source.start <= each.start < source.end]
+    of_spark = [name for name in names if name.path is None and request.place_of(name) is None and request.is_own(name)]
+    return [request.spark.table(name.quoted) for name in of_spark]
+
+
+def _merge_request(request: SparkRequest, statement: RowChange, edits: Sequence[Edit]) -> MergeRequest:
+    alias = statement.alias or called(statement.target)
+    if isinstance(statement, Merge):
+        return MergeRequest(
+            source_rows(request, statement, edits),
+            request.expression(statement.on, edits),
+            [_clause(request, each, edits) for each in statement.clauses],
+            alias,
+            source_called(statement),
+            schema_evolution=statement.evolves,
+            subqueries=True,
+        )
+    where = None if statement.where is None else request.expression(statement.where, edits)
+    if isinstance(statement, Delete):
+        return MergeRequest.delete(where, alias=alias, subqueries=True)
+    return MergeRequest.update(_assigned(request, statement.assignments, edits), where, alias=alias, subqueries=True)
+
+
+def source_rows(request: SparkRequest, statement: Merge, edits: Sequence[Edit]) -> DataFrame:
+    """The rows of a MERGE's source."""
+    inside = [each for each in edits if statement.source.start <= each.start and each.end <= statement.source.end]
+    return request.query([statement.source], [Edit(statement.source.start, statement.source.start, "SELECT * FROM "), *inside])
+
+
+def _clause(request: SparkRequest, clause: MergeClause, edits: Sequence[Edit]) -> Clause:
+    condition = None if clause.condition is None else request.expression(clause.condition, edits)
+    return Clause(clause.matched, clause.action, condition, _assigned(request, clause.assignments, edits))
+
+
+def _assigned(request: SparkRequest, assignments: Sequence[Assignment], edits: Sequence[Edit]) -> dict[str, Column | str]:
+    return {each.column.of(request.text): request.expression(each.value, edits) for each in assignments}

@@ -1,0 +1,178 @@
+"""MERGE, and subqueries in changes, without Spark: random ones against a reference in plain Python, and those that are refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+import sluice
+
+from ...spark_integration.rows.model import Ambiguous, Row, Ruled, changes
+from ...spark_integration.rows.random_operations import Operation, operation, rows
+from .conftest import Warehouse
+
+NAMES = "k, p, v, tag"
+
+
+def values(found: Sequence[Row]) -> str:
+    """Rows as VALUES writes them."""
+
+    def literal(value: object) -> str:
+        return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else f"{value}L"
+
+    return ", ".join(f"({', '.join(map(literal, row))})" for row in found)
+
+
+def clause_sql(rule: Ruled) -> str:
+    clause = rule.clause
+    condition = "" if clause.condition is None else f" AND {clause.condition}"
+    if clause.action == "insert":
+        what = f"INSERT ({', '.join(clause.assignments)}) VALUES ({', '.join(map(str, clause.assignments.values()))})"
+    else:
+        listed = ", ".join(f"{name} = {value}" for name, value in clause.assignments.items())
+        what = f"UPDATE SET {listed}" if listed else "DELETE"
+    return f"WHEN {clause.matched.replace('_', ' ').upper()}{condition} THEN {what}"
+
+
+def as_sql(wanted: Operation) -> str:
+    clauses = " ".join(map(clause_sql, wanted.rules))
+    if wanted.source:
+        source = f"(SELECT * FROM VALUES {values(wanted.source)} AS x(k, p, w, tag))"
+        return f"MERGE INTO sales.t t USING {source} s ON {wanted.on.sql} {clauses}"
+    [rule] = wanted.rules
+    where = "" if rule.clause.condition is None else f" WHERE {rule.clause.condition}"
+    if wanted.kind == "delete":
+        return f"DELETE FROM sales.t t{where}"
+    return f"UPDATE sales.t t SET {', '.join(f'{name} = {value}' for name, value in rule.clause.assignments.items())}{where}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "vectors", "count"),
+    [(1, True, 8), (2, False, 8), *(pytest.param(seed, seed % 2 == 0, 15, marks=pytest.mark.long) for seed in range(1, 9))],
+)
+def test_random_merges_are_what_the_reference_says(warehouse: Warehouse, seed: int, vectors: bool, count: int) -> None:
+    features = ", ".join(
+        f"'delta.enable{each}' = '{str(vectors).lower()}'" for each in ("DeletionVectors", "RowTracking", "ChangeDataFeed")
+    )
+    held = Counter(rows(random.Random(seed), "first", 20))
+    warehouse.sql(
+        f"CREATE TABLE sales.t (k BIGINT, p STRING, v BIGINT, tag STRING) USING sluice PARTITIONED BY (p) TBLPROPERTIES ({features})",
+        f"INSERT INTO sales.t VALUES {values(list(held.elements()))}",
+    )
+    refused = 0
+    for number in range(count):
+        wanted = operation(seed, "sql", number)
+        text = as_sql(wanted)
+        try:
+            found = changes(list(held.elements()), wanted.source, wanted.on, wanted.rules)
+        except Ambiguous:
+            refused += 1
+            with pytest.raises(sluice.InvalidRequest, match="several rows of the source change the same row"):
+                warehouse.sql(text)
+            continue
+        version = warehouse.catalog.open("sales.t").version
+        warehouse.sql(text)
+        for before, after in found:
+            held.subtract([] if before is None else [before])
+            held.update([] if after is None else [after])
+        held = +held
+        assert Counter(warehouse.rows(f"SELECT {NAMES} FROM sales.t")) == held, text
+        assert warehouse.catalog.open("sales.t").version == version + bool(found), text
+    assert refused < count
+
+
+@pytest.fixture
+def tables(warehouse: Warehouse) -> Warehouse:
+    warehouse.sql(
+        """CREATE TABLE sales.t (id INT NOT NULL, s STRUCT<a: INT>, n INT CHECK (n < 100)) USING sluice
+           TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')""",
+        "CREATE TABLE sales.u (id INT, n INT) USING sluice",
+        "INSERT INTO sales.t VALUES (1, named_struct('a', 1), 1), (2, NULL, 2)",
+        "INSERT INTO sales.u VALUES (1, 10), (3, 30)",
+    )
+    return warehouse
+
+
+def test_subqueries_in_changes(tables: Warehouse) -> None:
+    changed = tables.rows("UPDATE sales.t x SET n = (SELECT max(u.n) FROM sales.u u WHERE u.id = x.id) + :more WHERE id = 1", {"more": 5})
+    assert changed == [(1,)]
+    assert tables.rows("SELECT id, s, n FROM sales.t") == [(1, {"a": 1}, 15), (2, None, 2)]
+    assert tables.rows("DELETE FROM sales.t WHERE id NOT IN (SELECT id FROM sales.u) AND n = (SELECT min(n) FROM sales.t)") == [(1,)]
+    assert tables.rows("DELETE FROM sales.t WHERE EXISTS (SELECT 1 FROM sales.u WHERE n > 1000)") == [(0,)]
+    assert tables.catalog.open("sales.t").version == 3
+    assert tables.rows("MERGE INTO sales.t USING sales.u ON t.id = u.id WHEN MATCHED THEN UPDATE SET t.n = u.n") == [(1, 1, 0, 0)]
+    assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10)]
+
+
+def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
+    for name in ('a"b', "c``d", "e'f", "g--h", "i/*j", "select", ":k", "?l"):
+        warehouse.sql(
+            f"CREATE OR REPLACE TABLE sales.n (id INT, `{name}` STRING) USING sluice",
+            f"INSERT INTO sales.n (id, `{name}`) VALUES (1, 'x')",
+            f"UPDATE sales.n SET `{name}` = 'y' WHERE `{name}` = 'x'",
+            f"UPDATE sales.n t SET t.`{name}` = (SELECT max(s.`{name}`) FROM sales.n s) WHERE t.`{name}` IN (SELECT `{name}` FROM sales.n)",
+            f"""MERGE INTO sales.n t USING (SELECT 1 AS id, 'z' AS `{name}`) s ON t.id = s.id AND t.`{name}` = 'y'
+                WHEN MATCHED THEN UPDATE SET `{name}` = s.`{name}` WHEN NOT MATCHED THEN INSERT (id, `{name}`) VALUES (s.id, s.`{name}`)""",
+        )
+        assert warehouse.rows(f"SELECT id, `{name}` FROM sales.n ORDER BY `{name}`") == [(1, "z")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET *", "the source has no column 's'"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET nn = 1", "did you mean n"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = 'x'", "'x', a value of 'n', does not fit"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = u.n * 10", "n < 100"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET s.a = 1", "field of a struct"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.idd WHEN MATCHED THEN DELETE", "idd"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN NOT MATCHED THEN INSERT (n) VALUES (u.n)", "id"),
+        ("MERGE INTO sales.t t USING sales.u u ON id = u.id WHEN MATCHED THEN DELETE", "(?i)ambiguous"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN DELETE WHEN MATCHED THEN DELETE", "has no condition"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = sum(u.n)", "sum|aggregate|GROUP BY"),
+        ("UPDATE sales.t SET n = (SELECT u.n FROM sales.u u)", "More than one row"),
+        ("UPDATE sales.t SET id = NULL WHERE id IN (SELECT u.id FROM sales.u u)", "id"),
+    ],
+)
+def test_a_change_that_fails_changes_nothing(tables: Warehouse, text: str, message: str) -> None:
+    with pytest.raises(sluice.SluiceError, match=message):
+        tables.sql(text)
+    assert tables.catalog.open("sales.t").version == 1
+
+
+def test_a_merge_by_keys_disturbs_nobody_else(tables: Warehouse) -> None:
+    """Another key's rows may change between what a merge reads and its commit."""
+    table = tables.catalog.open("sales.t")
+    with table.begin("Serializable") as other:
+        other.update({"n": "n + 1"}, "id = 2")
+        tables.sql(
+            """MERGE INTO sales.t t USING sales.u u ON t.id = u.id
+               WHEN MATCHED THEN UPDATE SET n = u.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (u.id, u.n)"""
+        )
+    assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10), (2, 3), (3, 30)]
+
+
+def test_rows_with_a_primary_key(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        """CREATE TABLE sales.k (id INT NOT NULL, p STRING, n INT, PRIMARY KEY (id)) USING sluice PARTITIONED BY (p)
+           TBLPROPERTIES ('sluice.conflictPolicy' = 'maxcompute-delta')""",
+        "INSERT INTO sales.k VALUES (1, 'a', 1), (2, 'a', 2), (2, NULL, 3)",
+    )
+    rows = "(SELECT * FROM VALUES (1, 'a', 10), (3, 'a', 30), (3, 'a', 31), (2, NULL, 20) AS v(id, p, n)) s"
+    merge = (
+        f"MERGE INTO sales.k t USING {rows} ON t.id = s.id AND t.p <=> s.p WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    held = [(1, "a", 10), (2, "a", 2), (2, None, 20), (3, "a", 31)]
+    assert warehouse.rows(merge)[0][1:] == (2, 0, 2)
+    assert warehouse.rows("SELECT * FROM sales.k") == sorted(held, key=repr)
+    for values in ("id = t.id + 1", "p = 'b'"):
+        with pytest.raises(sluice.InvalidRequest, match="a row is identified by its partition and its primary key"):
+            warehouse.sql(
+                f"MERGE INTO sales.k t USING {rows} ON t.id = s.id AND t.p = s.p WHEN MATCHED AND s.n = 10 THEN UPDATE SET {values}"
+            )
+    warehouse.sql("MERGE INTO sales.k t USING (SELECT 1 AS id) s ON false WHEN NOT MATCHED THEN INSERT (id, p, n) VALUES (s.id, 'a', 11)")
+    assert warehouse.rows("SELECT n FROM sales.k WHERE id = 1") == [(11,)]
