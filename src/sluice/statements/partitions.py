@@ -12,7 +12,7 @@ from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.conform import other_number_of_columns
 from ..storage.schema.datatypes import PrimitiveType, StructType
 from ..storage.schema.partitions import decode_column
-from ..storage.schema.sqltypes import quoted_name, type_sql
+from ..storage.schema.sqltypes import type_sql
 from ..tables.table import Table
 from .parse.altering import DropPartitions
 from .parse.cursor import Span, position
@@ -40,13 +40,8 @@ def partition_of(request: Request, partition: Partition, schema: StructType, par
 
 def equals(fixed: Mapping[str, Any], schema: StructType) -> str:
     """The condition that columns have these values."""
-    both: Predicate | None = None
-    for name, value in fixed.items():
-        is_null = Predicate.parse(f"{quoted_name(name)} IS NULL", schema)
-        each = is_null if value is None else Predicate.from_filters([("EqualTo", (name,), value)], schema)
-        both = each if both is None else both.and_(each)
-    assert both is not None
-    return both.to_sql()
+    filters = [("IsNull" if value is None else "EqualTo", (name,), value) for name, value in fixed.items()]
+    return Predicate.from_filters(filters, schema).to_sql()
 
 
 def partition_condition(request: Request, partition: Partition, schema: StructType, partition_columns: Sequence[str]) -> str | None:

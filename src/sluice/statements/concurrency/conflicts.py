@@ -6,6 +6,7 @@ The engine of the statements interprets their conditions and values: it gives co
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from ...coordinator.api import Explanation, Foreseen, ForeseenTable, advice_of
@@ -125,22 +126,14 @@ def written_out(rows: Sequence[Mapping[str, Any]], schema: StructType) -> str:
     """A condition that these rows satisfy and few others; ANY if there are too many, or of nothing that can be compared."""
     if len(rows) > ROWS_MAX:
         return ANY
-    any_row: Predicate | None = None
-    for row in rows:
-        each = _equals(row.items(), schema)
-        if each is None:
-            return ANY
-        any_row = each if any_row is None else any_row.or_(each)
+    any_row = Predicate.any_of(_equals(row.items(), schema) for row in rows)
     return ANY if any_row is None else any_row.to_sql()
 
 
 def _equals(values: Iterable[tuple[str, Any]], schema: StructType) -> Predicate | None:
     """The condition that columns have these values, as far as it can be written."""
-    both: Predicate | None = None
+    parts: list[Predicate] = []
     for name, value in values:
-        try:
-            each = Predicate.from_filters([("IsNull" if value is None else "EqualTo", (name,), value)], schema)
-        except PredicateError:
-            continue
-        both = each if both is None else both.and_(each)
-    return both
+        with suppress(PredicateError):
+            parts.append(Predicate.from_filters([("IsNull" if value is None else "EqualTo", (name,), value)], schema))
+    return Predicate.all_of(parts)

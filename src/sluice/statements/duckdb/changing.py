@@ -238,7 +238,7 @@ def _looked_for(request: LocalRequest, statement: Merge, source: pa.Table, schem
         in_keys = Keys.of(rows, list(keys)).condition(rows, schema)
     except PredicateError:
         return alone
-    return alone if in_keys is None else in_keys if alone is None else alone.and_(in_keys)
+    return Predicate.all_of([alone, in_keys])
 
 
 # -- pairs and clauses ---------------------------------------------------------------------------------------------------

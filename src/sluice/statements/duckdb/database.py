@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -227,7 +226,7 @@ def known_part(tree: exp.Expr | None, schema: StructType, alias: str | None = No
             predicates.append(Predicate.parse(part.transform(_unqualified).sql(dialect="spark"), schema))
         except PredicateError:
             continue
-    return reduce(Predicate.and_, predicates) if predicates else None
+    return Predicate.all_of(predicates)
 
 
 def _unqualified(node: Any) -> Any:
