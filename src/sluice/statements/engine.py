@@ -45,36 +45,48 @@ class Engine(Protocol[R_contra, T_co]):
     @property
     def elsewhere(self) -> Elsewhere | None:
         """How a transaction takes rows that are not Arrow data."""
+        ...
 
     def result(self, request: R_contra, answer: Answer, /) -> T_co:
         """The answer as the engine's result."""
+        ...
 
     def carry_out(self, request: R_contra, statement: Statement, /) -> T_co:
         """The result of a query, or of a statement that is not about a table of sluice. It may read such tables."""
+        ...
 
     def about_names(self, request: R_contra, statement: AboutNames, /) -> T_co:
         """The result of a statement about names, which may be the engine's own too."""
+        ...
 
     def creates(self, request: R_contra, statement: Create | Malformed, /) -> bool:
         """Whether a CREATE TABLE makes a table of sluice. Raises UnsupportedFeature if it does not, and the engine makes no other."""
+        ...
 
     def create_with_rows(self, request: R_contra, statement: Create, definition: Definition, place: Place | None, /) -> None:
         """Create a table with the rows of its query, or replace the one at the place."""
+        ...
 
     def insert(self, request: R_contra, statement: Insert, table: Table, /) -> None:
         """Add or replace rows, in a commit of its own."""
+        ...
 
     def insert_into(self, request: R_contra, statement: Insert, joint: JointTransaction, table: Table, reading: Reading, /) -> None:
         """Add or replace rows in an open transaction."""
+        ...
 
     def change(self, request: R_contra, statement: RowChange, part: Transaction, reading: Reading, /) -> RowCounts:
         """Change rows in an open transaction; `reading` gives the rows of the tables that the statement reads."""
+        ...
 
     def lease_condition(self, request: R_contra, table: Table, where: Span, /) -> str:
         """A condition of LOCK TABLE in the SQL of leases."""
+        ...
 
     def sought(self, request: R_contra, statement: RowChange | Optimize, table: Table, /) -> str:
         """What is known of the rows that a statement looks for, as a condition. Nothing is run; columns are checked."""
+        ...
 
     def new_rows(self, request: R_contra, statement: Insert, table: Table, /) -> NewRows:
         """What is known of the rows that an INSERT would write. Nothing is written."""
+        ...

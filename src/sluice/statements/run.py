@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
@@ -97,7 +97,7 @@ def _run(engine: Engine[R, T], request: R, statement: Statement) -> T:
         case Merge():
             answer = merged(change_rows(engine, request, statement, place))
         case _:
-            answer = ON_PLACES[type(statement)](request, statement, place)
+            answer = ON_PLACES[type(statement)](request, cast(Any, statement), place)
     return engine.result(request, answer)
 
 
