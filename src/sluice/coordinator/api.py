@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .admission.submission import require_room, submit, submit_together
     from .admission.validation import commit_by_application, operation_that_lost, validate
     from .catalog.dropped import close_named, dropped_as, dropped_tables, find_name, forget_dropped, reopen_dropped, schedule_removal
-    from .catalog.meaning import CatalogClient, Found
+    from .catalog.meaning import CatalogClient, NameState
     from .catalog.names import TableName
     from .catalog.namespaces import (
         alter_namespace,

@@ -56,8 +56,8 @@ class DeltaMergeBuilder:
 
     def whenNotMatchedInsert(self, condition: Expression | None = None, values: Assignments | None = None) -> DeltaMergeBuilder:
         """Insert a row of these values for each row of the source that matches none and satisfies `condition`."""
-        given = assignments(values, "values in whenNotMatchedInsert")
-        return self._with(Clause("not_matched", "insert", expression(condition), given))
+        assigned = assignments(values, "values in whenNotMatchedInsert")
+        return self._with(Clause("not_matched", "insert", expression(condition), assigned))
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Insert each row of the source that matches none and satisfies `condition`, column by column."""

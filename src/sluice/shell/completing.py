@@ -34,8 +34,8 @@ _PART: Final = frozenset("_.`")
 class Completing:
     """Knows the coordinator's names, as they were when `forget` was last called."""
 
-    def __init__(self, asked: Callable[[str], LocalRequest]) -> None:
-        self._asked = asked
+    def __init__(self, request_of: Callable[[str], LocalRequest]) -> None:
+        self._asked = request_of
         self._tables: list[str] | None = None
 
     def forget(self) -> None:

@@ -63,8 +63,8 @@ class ReadOptions:
         only = {name.lower(): name for name in ONLY_STREAMING}
         for name in options:
             if name.lower() in only:
-                known = only[name.lower()]
-                raise InvalidRequest(f"the option {known} is for streams: read with spark.readStream, or leave it out", option=known)
+                option = only[name.lower()]
+                raise InvalidRequest(f"the option {option} is for streams: read with spark.readStream, or leave it out", option=option)
         reader = OptionReader(options, READING, "reading", WRITING)
         if "versionAsOf" in reader and "timestampAsOf" in reader:
             raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
@@ -268,12 +268,12 @@ class OptionReader:
         of_delta = {name.lower(): name for name in NOT_OURS}.get(key.lower())
         if of_delta is not None:
             return InvalidRequest(f"sluice has no option {of_delta}, leave it out: {NOT_OURS[of_delta]}", option=of_delta)
-        known = [*self._table]
-        names = {name.lower(): name for name in (*known, *(STREAMING if "readChangeFeed" in known else ()))}
+        options = [*self._table]
+        names = {name.lower(): name for name in (*options, *(STREAMING if "readChangeFeed" in options else ()))}
         near = [names[each] for each in get_close_matches(key.lower(), names, n=2)]
         meant = f", do you mean {' or '.join(near)}?" if near else ";"
         return InvalidRequest(
-            f"unknown option {key!r} of format('sluice'){meant} known are {', '.join(known)} and, for the store, "
+            f"unknown option {key!r} of format('sluice'){meant} known are {', '.join(options)} and, for the store, "
             f"{', '.join(_STORAGE_PREFIX + name for name in _STORAGE)}",
             option=key,
         )

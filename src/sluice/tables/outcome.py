@@ -32,12 +32,12 @@ def outcome(
     """
     with bounding(timeout_s) as limit:
         tables = [OpenTable.of(address) for address in _tables(coordinator, storage_options)]
-        found = Outcome("unknown")
+        result = Outcome("unknown")
         for after in (_RECORDS_ONLY, -1):
-            found = _look(tables, transaction_id, limit, after, found)
-            if found.error is not None or found.commits:
+            result = _look(tables, transaction_id, limit, after, result)
+            if result.error is not None or result.commits:
                 break
-    return found
+    return result
 
 
 def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) -> Iterator[TableAddress]:
@@ -48,16 +48,16 @@ def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) 
             continue  # not a table's node
 
 
-def _look(tables: Sequence[CoordinatedTable], transaction_id: str, timeout_s: Timeout, after: int, known: Outcome) -> Outcome:
-    """The outcome in the tables; `known` if they only show that one of them was read."""
+def _look(tables: Sequence[CoordinatedTable], transaction_id: str, timeout_s: Timeout, after: int, read_only: Outcome) -> Outcome:
+    """The outcome in the tables; `read_only` if they only show that one of them was read."""
     for table in tables:
-        found = outcome_of(table, transaction_id, timeout_s, after=after)
-        if found.error is not None:
-            return found
-        if found.commit is not None and found.commit.ordinal >= 0:
-            return _with_others(table, found.commit, tables, timeout_s)
-        known = known if found.commit is None else found
-    return known
+        result = outcome_of(table, transaction_id, timeout_s, after=after)
+        if result.error is not None:
+            return result
+        if result.commit is not None and result.commit.ordinal >= 0:
+            return _with_others(table, result.commit, tables, timeout_s)
+        read_only = read_only if result.commit is None else result
+    return read_only
 
 
 def _with_others(here: CoordinatedTable, commit: Commit, tables: Sequence[CoordinatedTable], timeout_s: Timeout) -> Outcome:

@@ -41,7 +41,7 @@ from .client.address import TableAddress
 from .client.clustering_rules import first_clustering
 from .client.open_table import OpenTable, open_coordinated
 from .client.property_rules import primary_key_of
-from .manage.creation import access_for_creation, creation_parameters, first_actions, named_in_log, new_table, require_empty
+from .manage.creation import creation_parameters, first_actions, named_in_log, new_table, require_empty, table_for_creation
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
 from .write.operation_records import written
@@ -153,9 +153,9 @@ def plan_creation(
         # check: a-creating-write-looks-for-files
         require_empty(address.store())
     table = OpenTable.of(address)
-    told, now = check_user_metadata(user_metadata), table.clock.now_ms()
+    metadata_text, now = check_user_metadata(user_metadata), table.clock.now_ms()
     guid = open_plan(table.context)
-    return WritePlan(address, guid, metadata, transaction=transaction, planned_ms=now, user_metadata=told, clustering=clustering)
+    return WritePlan(address, guid, metadata, transaction=transaction, planned_ms=now, user_metadata=metadata_text, clustering=clustering)
 
 
 def commit_creation(
@@ -206,7 +206,7 @@ def commit_creation(
 def _create(
     plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str, *, ack: str, timeout_s: Timeout
 ) -> tuple[OpenTable, Commit]:
-    table = access_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
+    table = table_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
     metadata = named_in_log(table, plan.metadata, new)
     now_ms = table.clock.now_ms()
     change = Change(

@@ -81,8 +81,8 @@ class TableManagement(TableWrites):
         own = table.address
         address = TableAddress.of(target, own.coordinator if coordinator is None else coordinator, own.storage_options, own.application)
         with bounding(self._limit(timeout_s)) as limit:
-            found = asked_version(table.store, version, timestamp)
-            at = table.read(None, timeout_s=limit).version if found is None else found
+            chosen = asked_version(table.store, version, timestamp)
+            at = table.read(None, timeout_s=limit).version if chosen is None else chosen
             made, _ = clone(table, at, address, over=replace, properties=properties, timeout_s=limit)
         return type(self)(made, ack=self._ack, timeout_s=self._timeout_s)
 

@@ -522,9 +522,9 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def tell_loss(self, lost: ConcurrentModification) -> None:
         """Add to a refusal which operation lost."""
-        found = operation_that_lost(self._table, self._change_of((), {}), self._operations, lost)
-        if found is not None:
-            number, name = found
+        operation = operation_that_lost(self._table, self._change_of((), {}), self._operations, lost)
+        if operation is not None:
+            number, name = operation
             of_several = f"; of this transaction operation {number} ({name}) lost" if len(self._operations) > 1 else ""
             lost.tell(of_several, lost_operation=number, lost_operation_name=name)
 

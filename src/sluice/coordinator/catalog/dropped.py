@@ -22,7 +22,7 @@ from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
 from ..nodes.records import Head, Published, incarnation_of, root_field
 from ..nodes.removal import Tombstone
 from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, Found, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
+from .meaning import CatalogClient, Meaning, NameState, applied_once, look_at, look_up, remove_remains, spelled_in
 from .names import TableName
 from .naming import Named, require_namespace, require_table
 
@@ -31,15 +31,15 @@ _MARK: Final = "dropped"
 """In the data of a closed table's node: the id of the drop that can be undone."""
 
 
-def find_name(client: CatalogClient, name: TableName) -> Found:
+def find_name(client: CatalogClient, name: TableName) -> NameState:
     """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
-    found = look_up(client, name)
+    entry = look_up(client, name)
     try:
-        require_table(found)
+        require_table(entry)
     except TableNotFound:
         require_not_dropped(client, name)
         raise
-    return found
+    return entry
 
 
 def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRecord] | None:
@@ -49,13 +49,13 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
     """
     client = CatalogClient.of(context)
     client.fresh(ensure_catalog)
-    [found], published = client.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
-    record, node, root = require_table(found)
+    [entry], published = client.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
+    record, node, root = require_table(entry)
     if record.location != context.tree.location:
         raise TableNotFound(f"{name} is another table now, at {record.location}", name=str(name))
-    if found.head is None or published is None or Head.decode(found.head.data).version != Published.decode(published.data).version:
+    if entry.head is None or published is None or Head.decode(entry.head.data).version != Published.decode(published.data).version:
         return None
-    spelled, identity = found.spelled, uuid.uuid4().hex
+    spelled, identity = entry.spelled, uuid.uuid4().hex
     dropped = DroppedRecord(
         spelled.namespace,
         spelled.name,
@@ -68,9 +68,9 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
     content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
     ops: list[Op] = [
         # check: a-drop-takes-in-every-commit
-        Check(found.head.path, found.head.version),
+        Check(entry.head.path, entry.head.version),
         # check: a-named-drop-closes-the-table
-        Delete(found.tree.incarnation(incarnation_of(root))),
+        Delete(entry.tree.incarnation(incarnation_of(root))),
         # check: a-named-drop-closes-the-table
         Write(root.path, orjson.dumps(content), root.version),
         Delete(node.path, node.version),
@@ -87,13 +87,13 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
         if node is None or dropped is None or dropped.purging:
             raise TableNotFound(f"the table dropped as {identity} is not there any more, or its data are being deleted", name=str(name))
         tree = TableTree(dropped.location)
-        found = look_up(client, name)
+        entry = look_up(client, name)
         root, back = client.nodes(tree.root, tree.name)
-        require_namespace(found)
-        if found.record is not None and (found.meaning is Meaning.TABLE or found.creator is not None):
-            raise TableExists(f"the name {found.spelled} is taken by {found.record.location}: give another name", name=str(name))
-        if found.record is not None:
-            remove_remains(client, found)
+        require_namespace(entry)
+        if entry.record is not None and (entry.meaning is Meaning.TABLE or entry.creator is not None):
+            raise TableExists(f"the name {entry.spelled} is taken by {entry.record.location}: give another name", name=str(name))
+        if entry.record is not None:
+            remove_remains(client, entry)
             continue
         if root is None or root_field(root, _MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
@@ -111,7 +111,7 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
             Delete(node.path, node.version),
         ]
         if applied_once(client, ops):
-            return spelled_in(found.namespace, name), record
+            return spelled_in(entry.namespace, name), record
     raise Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))
 
 
@@ -122,8 +122,8 @@ def dropped_tables(client: CatalogClient) -> list[tuple[str, DroppedRecord]]:
         names = session.children(CATALOG_DROPPED) or []
         return list(zip(names, map(_record, session.read_many([f"{CATALOG_DROPPED}/{name}" for name in names])), strict=True))
 
-    found = [(name, record) for name, record in client.fresh(look) if record is not None]
-    return sorted(found, key=lambda each: (-each[1].dropped_ms, each[0]))
+    records = [(name, record) for name, record in client.fresh(look) if record is not None]
+    return sorted(records, key=lambda each: (-each[1].dropped_ms, each[0]))
 
 
 def dropped_as(client: CatalogClient, name: TableName) -> list[tuple[str, DroppedRecord]]:

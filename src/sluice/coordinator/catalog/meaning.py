@@ -80,7 +80,7 @@ class Meaning(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NameState:
     """What is known of a name: the node of its namespace, its own node with the record, and the nodes of its table."""
 
     name: TableName
@@ -122,24 +122,24 @@ class Found:
         return TableTree(self.record.location)
 
 
-def look_at(session: CoordinationStore, *names: TableName) -> list[Found]:
+def look_at(session: CoordinationStore, *names: TableName) -> list[NameState]:
     """Everything about some names, in two round trips; the tables' nodes are read after the names'."""
     firsts = session.read_many([path for name in names for path in (namespace_path(name.namespace), name.path)])
     records = [None if node is None else NameRecord.decode(node.data) for node in firsts[1::2]]
     trees = [(record, TableTree(record.location)) for record in records if record is not None]
     paths = [path for record, tree in trees for path in (tree.root, tree.head, tree.name, record.creator or tree.root)]
     nodes = iter(session.read_many(paths))
-    found = []
+    entry = []
     for name, namespace, node, record in zip(names, firsts[0::2], firsts[1::2], records, strict=True):
         if record is None:
-            found.append(Found(name, namespace, None, None))
+            entry.append(NameState(name, namespace, None, None))
             continue
         root, head, back, creator = (next(nodes) for _ in range(4))
-        found.append(Found(name, namespace, node, record, root, head, back, creator if record.creator else None))
-    return found
+        entry.append(NameState(name, namespace, node, record, root, head, back, creator if record.creator else None))
+    return entry
 
 
-def look_up(client: CatalogClient, name: TableName) -> Found:
+def look_up(client: CatalogClient, name: TableName) -> NameState:
     """Everything about a name, as of now."""
     return client.fresh(lambda session: look_at(session, name))[0]
 
@@ -198,17 +198,17 @@ def _forget(client: CatalogClient, mark: str) -> None:
                 session.delete(path)
 
 
-def remove_remains(client: CatalogClient, found: Found) -> bool:
+def remove_remains(client: CatalogClient, entry: NameState) -> bool:
     """Remove a name that means no table, with the begun nodes of one; False if something changed: look again."""
-    if found.node is None:
+    if entry.node is None:
         return True
-    ops: list[Op] = [Delete(found.node.path, found.node.version)]
-    if found.meaning is Meaning.BEGUN:
-        begun = client.fresh(lambda session: begun_tree_removal(session, found.tree))
+    ops: list[Op] = [Delete(entry.node.path, entry.node.version)]
+    if entry.meaning is Meaning.BEGUN:
+        begun = client.fresh(lambda session: begun_tree_removal(session, entry.tree))
         if not begun:
             return False
         # check: begun-tables-go-with-their-names
         ops = [*begun, *ops]
-    elif found.back is not None and found.back.data.decode() == found.name.path:
-        ops.append(Delete(found.back.path, found.back.version))
+    elif entry.back is not None and entry.back.data.decode() == entry.name.path:
+        ops.append(Delete(entry.back.path, entry.back.version))
     return applied_once(client, ops)

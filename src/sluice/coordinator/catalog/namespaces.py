@@ -11,7 +11,7 @@ from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
 from ..nodes.layout import CATALOG, NAMESPACES
 from ..service.store import CoordinationStore, Create, Delete, Node, Write
-from .meaning import CatalogClient, Found, Meaning, applied_once, look_at, remove_remains
+from .meaning import CatalogClient, Meaning, NameState, applied_once, look_at, remove_remains
 from .names import TableName, check_namespace
 
 _ATTEMPTS: Final = 20
@@ -29,15 +29,15 @@ def set_root(client: CatalogClient, root: str, *, replacing: bool) -> None:
     """Set the location below which managed tables are made. Raises InvalidRequest if another one is set, unless it is replaced."""
     for _ in range(_ATTEMPTS):
         client.fresh(ensure_catalog)
-        known, version = client.fresh(_root)
-        if known.root == root:
+        catalog, version = client.fresh(_root)
+        if catalog.root == root:
             return
-        if known.root and not replacing:
+        if catalog.root and not replacing:
             raise InvalidRequest(
-                f"the catalog's root is {known.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
-                root=known.root,
+                f"the catalog's root is {catalog.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
+                root=catalog.root,
             )
-        if applied_once(client, [Write(CATALOG, replace(known, root=root).encode(), version)]):
+        if applied_once(client, [Write(CATALOG, replace(catalog, root=root).encode(), version)]):
             return
     raise Unavailable("other clients keep changing the catalog's root: try again")
 
@@ -52,10 +52,10 @@ def _root(session: CoordinationStore) -> tuple[CatalogRecord, int]:
 
 def list_namespaces(client: CatalogClient) -> list[NamespaceRecord]:
     """All namespaces, by name; `default` always exists."""
-    found = client.fresh(_namespaces)
-    if not any(key_of(each.name) == DEFAULT for each in found):
-        found.append(NamespaceRecord())
-    return sorted(found, key=lambda each: key_of(each.name))
+    records = client.fresh(_namespaces)
+    if not any(key_of(each.name) == DEFAULT for each in records):
+        records.append(NamespaceRecord())
+    return sorted(records, key=lambda each: key_of(each.name))
 
 
 def _namespaces(session: CoordinationStore) -> list[NamespaceRecord]:
@@ -85,9 +85,9 @@ def alter_namespace(client: CatalogClient, name: str, change: Callable[[Namespac
     checked = check_namespace(name)
     for _ in range(_ATTEMPTS):
         client.fresh(ensure_catalog)
-        known, node = _required(client, checked)
-        changed = change(known)
-        if changed == known or node is None:
+        record, node = _required(client, checked)
+        changed = change(record)
+        if changed == record or node is None:
             return changed
         # check: namespaces-are-compared (node.version -> -1)
         if applied_once(client, [Write(node.path, changed.encode(), node.version)]):
@@ -125,7 +125,7 @@ def _required(client: CatalogClient, name: str) -> tuple[NamespaceRecord, Node |
 # -- names ---------------------------------------------------------------------------------------------------------------
 
 
-def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list[Found]:
+def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list[NameState]:
     """The names in a namespace that mean tables, in order; with `every` also those of tables that are being created, or are gone.
 
     Raises NamespaceNotFound.
@@ -133,12 +133,12 @@ def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list
     checked = check_namespace(name)
     _required(client, checked)
 
-    def look(session: CoordinationStore) -> list[Found]:
+    def look(session: CoordinationStore) -> list[NameState]:
         names = sorted(session.children(namespace_path(checked)) or ())
         return look_at(session, *(TableName(checked, each) for each in names))
 
-    found = [each for each in client.fresh(look) if each.node is not None]
-    return found if every else [each for each in found if each.meaning is Meaning.TABLE]
+    states = [each for each in client.fresh(look) if each.node is not None]
+    return states if every else [each for each in states if each.meaning is Meaning.TABLE]
 
 
 def _busy(name: str) -> Unavailable:

@@ -30,7 +30,7 @@ from ..nodes.identity import owner_of
 from ..nodes.layout import TableTree
 from ..nodes.records import Head, incarnation_of, is_closed
 from ..service.store import ANY_VERSION, Check, Create, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, Found, Meaning, applied_once, look_at, look_up, remove_remains, spelled_in
+from .meaning import CatalogClient, Meaning, NameState, applied_once, look_at, look_up, remove_remains, spelled_in
 from .names import TableName
 from .namespaces import create_namespace
 
@@ -69,10 +69,10 @@ def make_named(context: TableContext, new: NewName, *, creator: str | None = Non
     record = new.record(tree.location, creator or ("" if owner is None else owner.path))
     for _ in range(_ATTEMPTS):
         client.fresh(ensure_catalog)
-        found = look_up(client, new.name)
-        require_namespace(found)
-        if found.record is not None:
-            _clear(client, found)
+        entry = look_up(client, new.name)
+        require_namespace(entry)
+        if entry.record is not None:
+            _clear(client, entry)
             continue
         nodes = _nodes_for(context, client, new)
         if nodes is None:
@@ -108,10 +108,10 @@ def take_back(context: TableContext, new: NewName) -> None:
     """Take back a name, and its table's nodes, if no version of the table was ratified under it."""
     client = CatalogClient.of(context)
     for _ in range(_ATTEMPTS):
-        found = look_up(client, new.name)
-        if found.record is None or found.record.table_id != new.table_id or found.meaning is Meaning.TABLE:
+        entry = look_up(client, new.name)
+        if entry.record is None or entry.record.table_id != new.table_id or entry.meaning is Meaning.TABLE:
             return
-        if remove_remains(client, found):
+        if remove_remains(client, entry):
             context.forget_tree()
             return
     raise _busy(new.name)
@@ -133,29 +133,29 @@ def _nodes_for(context: TableContext, client: CatalogClient, new: NewName) -> li
         )
     begun: list[Op] = [Check(tree.incarnation(incarnation_of(root)), ANY_VERSION), Check(tree.head, head.version)]
     if back is not None:
-        found = look_up(client, _name_at(back))
-        if found.record is not None and found.record.location == tree.location:
-            _clear(client, found)
+        entry = look_up(client, _name_at(back))
+        if entry.record is not None and entry.record.location == tree.location:
+            _clear(client, entry)
             return None
     return [*begun, put(tree.name, path, back)]
 
 
-def _clear(client: CatalogClient, found: Found) -> None:
+def _clear(client: CatalogClient, entry: NameState) -> None:
     """Remove what is left of a name whose table is gone, or whose creator died. Raises TableExists if the name is taken."""
-    name, record = found.spelled, found.record
+    name, record = entry.spelled, entry.record
     if record is None:
         return
-    if found.meaning is Meaning.TABLE:
+    if entry.meaning is Meaning.TABLE:
         raise TableExists(f"a table {name} already exists, at {record.location}", name=str(name), location=record.location)
     # check: creators-are-left-alone
-    if found.meaning is Meaning.BEGUN and found.creator is not None:
+    if entry.meaning is Meaning.BEGUN and entry.creator is not None:
         raise TableExists(
             f"another client is creating a table {name} at this moment, at {record.location}: open it when it is there",
             name=str(name),
             location=record.location,
             unfinished=True,
         )
-    remove_remains(client, found)
+    remove_remains(client, entry)
 
 
 # -- of a table that exists ----------------------------------------------------------------------------------------------
@@ -174,12 +174,12 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
         state = None if root is None or head is None or is_closed(root) else Head.decode(head.data)
         if root is None or state is None or state.version < 0:
             raise TableNotFound(f"the coordinator knows no table at {location}: create it, or attach it", location=location)
-        found = look_up(client, name)
-        require_namespace(found)
-        if found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location:
-            return found.spelled, found.record
-        if found.record is not None:
-            _clear(client, found)
+        entry = look_up(client, name)
+        require_namespace(entry)
+        if entry.meaning is Meaning.TABLE and entry.record is not None and entry.record.location == location:
+            return entry.spelled, entry.record
+        if entry.record is not None:
+            _clear(client, entry)
             continue
         former = None if back is None else _holder(client, back, location)
         if former is not None:
@@ -195,7 +195,7 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
             put(tree.name, name.path.encode(), back),
         ]
         if applied_once(client, ops):
-            return spelled_in(found.namespace, name), record
+            return spelled_in(entry.namespace, name), record
     raise _busy(name)
 
 
@@ -206,19 +206,19 @@ def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named
     NamespaceNotFound; TableExists if the new name is taken.
     """
     for _ in range(_ATTEMPTS):
-        found, target = client.fresh(lambda session: look_at(session, old, new))
-        record, node, root = require_table(found)
+        entry, target = client.fresh(lambda session: look_at(session, old, new))
+        record, node, root = require_table(entry)
         require_namespace(target)
         fresh = replace(record, name=new.name, named_ms=max(client.clock.now_ms(), record.named_ms + 1), creator="")
         # the incarnation keeps a rename from meeting a drop by a client that knows no names
-        ops: list[Op] = [Check(found.tree.incarnation(incarnation_of(root)), ANY_VERSION)]
+        ops: list[Op] = [Check(entry.tree.incarnation(incarnation_of(root)), ANY_VERSION)]
         if new.path == old.path:
             ops.append(Write(node.path, fresh.encode(), node.version))
         else:
             if target.record is not None:
                 _clear(client, target)
                 continue
-            ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), put(found.tree.name, new.path.encode(), found.back)]
+            ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), put(entry.tree.name, new.path.encode(), entry.back)]
         if applied_once(client, ops):
             return spelled_in(target.namespace, new), fresh
     raise _busy(old)
@@ -227,38 +227,38 @@ def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named
 def remove_name(client: CatalogClient, name: TableName) -> NameRecord:
     """Take a table's name away; the table stays, at its location. Returns what the record was. Raises TableNotFound."""
     for _ in range(_ATTEMPTS):
-        found = look_up(client, name)
-        if found.meaning is Meaning.BEGUN and found.record is not None:
-            if remove_remains(client, found):
-                return found.record
+        entry = look_up(client, name)
+        if entry.meaning is Meaning.BEGUN and entry.record is not None:
+            if remove_remains(client, entry):
+                return entry.record
             continue
-        record, node, _ = require_table(found)
-        gone: list[Op] = [] if found.back is None else [Delete(found.back.path, found.back.version)]
+        record, node, _ = require_table(entry)
+        gone: list[Op] = [] if entry.back is None else [Delete(entry.back.path, entry.back.version)]
         if applied_once(client, [Delete(node.path, node.version), *gone]):
             return record
     raise _busy(name)
 
 
-def require_table(found: Found) -> tuple[NameRecord, Node, Node]:
+def require_table(entry: NameState) -> tuple[NameRecord, Node, Node]:
     """The record of a name that means a table, its node and the table's. Raises NamespaceNotFound, TableNotFound."""
-    require_namespace(found)
-    if found.meaning is not Meaning.TABLE or found.record is None or found.node is None or found.root is None:
-        why = ": it is being created, or its creator died" if found.meaning is Meaning.BEGUN else ""
-        raise TableNotFound(f"there is no table {found.name}{why}", name=str(found.name))
-    return found.record, found.node, found.root
+    require_namespace(entry)
+    if entry.meaning is not Meaning.TABLE or entry.record is None or entry.node is None or entry.root is None:
+        why = ": it is being created, or its creator died" if entry.meaning is Meaning.BEGUN else ""
+        raise TableNotFound(f"there is no table {entry.name}{why}", name=str(entry.name))
+    return entry.record, entry.node, entry.root
 
 
-def require_namespace(found: Found) -> None:
+def require_namespace(entry: NameState) -> None:
     """Raise NamespaceNotFound if the namespace of a name does not exist."""
-    if found.namespace is None and key_of(found.name.namespace) != DEFAULT:
-        raise NamespaceNotFound(f"there is no namespace {found.name.namespace}: create it first", namespace=found.name.namespace)
+    if entry.namespace is None and key_of(entry.name.namespace) != DEFAULT:
+        raise NamespaceNotFound(f"there is no namespace {entry.name.namespace}: create it first", namespace=entry.name.namespace)
 
 
 def _holder(client: CatalogClient, back: Node, location: str) -> TableName | None:
     """The name to which a table's node leads, if that name means this table."""
-    found = look_up(client, _name_at(back))
-    same = found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location
-    return found.spelled if same else None
+    entry = look_up(client, _name_at(back))
+    same = entry.meaning is Meaning.TABLE and entry.record is not None and entry.record.location == location
+    return entry.spelled if same else None
 
 
 def _name_at(back: Node) -> TableName:
@@ -286,33 +286,33 @@ def claim_name(client: CatalogClient, name: TableName, location: str, *, named_m
                 create_namespace(client, NamespaceRecord(name.namespace, created_ms=client.clock.now_ms()))
             continue
         except TableExists:
-            found = look_up(client, name)
-            if found.record is None or found.meaning is not Meaning.TABLE:
+            entry = look_up(client, name)
+            if entry.record is None or entry.meaning is not Meaning.TABLE:
                 continue
-            # check: the-last-name-counts (found.record.named_ms -> -1)
-            if found.record.named_ms >= named_ms:
+            # check: the-last-name-counts (entry.record.named_ms -> -1)
+            if entry.record.named_ms >= named_ms:
                 return False
-            if _replaced(client, found, NameRecord(name.name, location, "", managed, named_ms)):
+            if _replaced(client, entry, NameRecord(name.name, location, "", managed, named_ms)):
                 return True
             continue
         return True
     raise Unavailable(f"other clients keep changing the name {name}: give it by Catalog.register", name=str(name))
 
 
-def _replaced(client: CatalogClient, found: Found, record: NameRecord) -> bool:
+def _replaced(client: CatalogClient, entry: NameState, record: NameRecord) -> bool:
     """Give the name to another table; False if something changed: look again."""
-    assert found.node is not None
+    assert entry.node is not None
     tree = TableTree(record.location)
     root, head, back = client.nodes(tree.root, tree.head, tree.name)
     if root is None or head is None:
         return False
-    path = found.name.path.encode()
+    path = entry.name.path.encode()
     fresh = replace(record, table_id=Head.decode(head.data).table_id)
     ops: list[Op] = [
         Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
-        Write(found.node.path, fresh.encode(), found.node.version),
+        Write(entry.node.path, fresh.encode(), entry.node.version),
         put(tree.name, path, back),
     ]
-    if found.back is not None and found.back.data == path:
-        ops.append(Delete(found.back.path, found.back.version))
+    if entry.back is not None and entry.back.data == path:
+        ops.append(Delete(entry.back.path, entry.back.version))
     return applied_once(client, ops)

@@ -114,16 +114,16 @@ def require_own_coordinator(context: TableContext, snapshot: Snapshot) -> None:
     owner, location = configuration.get(COORDINATOR_KEY), context.tree.location
     if owner is None:
         return
-    found = context.in_session(identity_of)
+    identity = context.in_session(identity_of)
     # check: a-table-has-one-coordinator (always)
-    if found == owner:
+    if identity == owner:
         return
-    here = "which has coordinated no table yet" if found is None else f"which is {found}"
+    here = "which has coordinated no table yet" if identity is None else f"which is {identity}"
     raise WrongCoordinator(
         f"{location} belongs to the coordinator {owner} (its address was {configuration.get(ADDRESS_KEY, 'not noted')}), and this client "
         f"uses {address_text(context.coordinator)}, {here}. Use the coordinator of the table's other writers. Only if its data were lost, "
         f"rebuild the table's nodes here: sluice.recover(..., former={owner!r}), or in a shell sluice recover --former {owner}",
         location=location,
         owner=owner,
-        found=found,
+        identity=identity,
     )

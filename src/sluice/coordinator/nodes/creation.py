@@ -216,6 +216,6 @@ def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
     More files than that are another table, made or moved there since, or the rest of one; so are all files while the
     coordinator knows a table there.
     """
-    known, listing = check_tree(context), list_versions(context.objects)
-    alone = not known and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
+    has_nodes, listing = check_tree(context), list_versions(context.objects)
+    alone = not has_nodes and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
     return commit_path(max(listing.commits)) if alone and max(listing.commits) <= tombstone.last else None

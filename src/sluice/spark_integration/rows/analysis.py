@@ -231,9 +231,9 @@ class _Analyser:
 
     def _columns_named(self, clause: Clause, what: str, frame: DataFrame) -> Assigned:
         # only clauses that see the source know the columns which it brings
-        known, alias = self._before if clause.matched == NOT_MATCHED_BY_SOURCE else self._schema, self._request.target_alias
+        schema, alias = self._before if clause.matched == NOT_MATCHED_BY_SOURCE else self._schema, self._request.target_alias
         values: dict[Path, Column | str] = {
-            path_of(self._session, name, known, alias, before=self._before): value for name, value in clause.assignments.items()
+            path_of(self._session, name, schema, alias, before=self._before): value for name, value in clause.assignments.items()
         }
         if len(values) < len(clause.assignments):
             raise InvalidRequest(f"{what} assigns a column twice: {', '.join(clause.assignments)}")
@@ -290,8 +290,8 @@ def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request:
     writing = [each for each in request.clauses if each.writes and each.matched != NOT_MATCHED_BY_SOURCE]
     paths = None if any(each.action.endswith("_all") for each in writing) else _assigned_paths(session, writing, request.target_alias)
     columns = [name for name in source.columns if paths is None or any(path[0] == name.lower() for path in paths)]
-    wanted = for_new_table(from_spark(source.select(*[source[quoted(name)] for name in columns]).schema))
-    fields = [each for each in (wanted if paths is None else _written(wanted, paths)).fields if _adds(each, plan.schema)]
+    source_schema = for_new_table(from_spark(source.select(*[source[quoted(name)] for name in columns]).schema))
+    fields = [each for each in (source_schema if paths is None else _written(source_schema, paths)).fields if _adds(each, plan.schema)]
     merged = merge(plan.schema, StructType(fields))
     if merged == plan.schema:
         return plan
@@ -323,5 +323,5 @@ def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructTy
 
 def _adds(field: StructField, table: StructType) -> bool:
     """Whether a column may bring something new: plain columns that the table has do not."""
-    known = table.get(field.name)
-    return known is None or not (isinstance(known.type, PrimitiveType) or isinstance(field.type, PrimitiveType))
+    column = table.get(field.name)
+    return column is None or not (isinstance(column.type, PrimitiveType) or isinstance(field.type, PrimitiveType))

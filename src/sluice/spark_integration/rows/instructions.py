@@ -159,23 +159,23 @@ def _values(merge: AnalysedMerge, old: Mapping[str, Column], clause: Column | No
     """The new values of all columns, null where a clause makes no new row; `old` are the values in the table, `clause` is the number of
     a row's clause (None: there is one, which applies to all).
     """
-    given = {
+    assigned = {
         number: new_values(merge.session, each.assigned, merge.schema, {} if each.clause.inserts else old)
         for number, each in enumerate(merge.clauses)
         if each.clause.matched in kinds and each.clause.writes
     }
-    if not given:
+    if not assigned:
         return []
     # asked once for all columns; rows to insert are of the only clause if there is one
     tests: dict[int, Column] = {}
-    if clause is not None and not (kinds == (NOT_MATCHED,) and len(given) == 1):
-        tests = {number: called(clause, "equalTo", number) for number in given}
+    if clause is not None and not (kinds == (NOT_MATCHED,) and len(assigned) == 1):
+        tests = {number: called(clause, "equalTo", number) for number in assigned}
     values: list[Column] = []
     for field in to_spark(merge.schema).fields:
         name = field.name
         cases = [
             (tests.get(number), value)
-            for number, new in given.items()
+            for number, new in assigned.items()
             if (value := new.get(name, None if merge.clauses[number].clause.inserts else old[name])) is not None
         ]
         values.append(named(_by_case(cases, F.lit(None).cast(field.dataType)), name))
@@ -191,18 +191,18 @@ def _with_values(
     kinds: Sequence[str],
 ) -> DataFrame:
     """These columns of rows, with generated ones computed, unless the clause of a row gives them."""
-    given: dict[str, str | bool] = {}
+    gives: dict[str, str | bool] = {}
     flags: list[Column] = []
     writing = [number for number, each in enumerate(merge.clauses) if each.clause.matched in kinds and each.clause.writes]
     for field in merge.schema.fields if writing else ():
         if generated_of(field) is None:
             continue
         giving = [number for number in writing if merge.clauses[number].assigned.gives(field.name)]
-        given[field.name] = bool(giving)
+        gives[field.name] = bool(giving)
         if clause is not None and 0 < len(giving) < len(writing):
             [flag] = merge.names([f"given_{len(flags)}"], rows)
-            given[field.name] = flag
+            gives[field.name] = flag
             flags.append(named(clause.isin(giving), flag))
     frame = rows.select(*columns, *flags)
     makes = ~column_named(merge.session, helpers.action).isin(NOTHING, DELETE)
-    return renewed(frame, merge.schema, given, makes) if given else frame
+    return renewed(frame, merge.schema, gives, makes) if gives else frame

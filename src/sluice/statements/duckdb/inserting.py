@@ -109,7 +109,7 @@ def _replaced_by(request: LocalRequest, statement: Insert, schema: StructType, p
 
 
 def create_with_rows(request: LocalRequest, statement: Create, definition: Definition, place: Place | None) -> None:
-    """The table, its name and its rows as one commit; `place` is that of the table to replace."""
+    """Create a table with its name and rows in one commit. With a `place` the rows replace the table there."""
     assert statement.query is not None
     table = None if place is None else opened(place)
     read_version = 0 if table is None else table.version

@@ -127,7 +127,7 @@ def _overwrites_partitions(request: SparkRequest) -> bool:
 
 
 def create_with_rows(request: SparkRequest, statement: Create, definition: Definition, place: Place | None) -> None:
-    """The table and its rows in one commit; `place` is that of the table to replace."""
+    """Create a table with its rows in one commit. With a `place` the rows replace the table there."""
     assert statement.query is not None
     name, partition_by = statement.target, definition.partition_by if statement.is_partitioned else None
     cluster_by = definition.cluster_by or None

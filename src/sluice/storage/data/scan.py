@@ -20,7 +20,7 @@ from ..schema.datatypes import PrimitiveType, StructField, StructType
 from ..schema.partitions import decode_column
 from ..schema.schema import to_arrow
 from ..stores.objects import ObjectStore
-from .scan_file import FileReader, Found, Job, OpenFile
+from .scan_file import FileReader, FileRows, Job, OpenFile
 from .vectors import Rows
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class TableScan:
         """
         scan = _Scan.of(self, columns, predicate)
 
-        def read(job: Job) -> Found:
+        def read(job: Job) -> FileRows:
             with closing(scan.reader.open(job)) as opened:
                 return scan.reader.read(job, opened, positions=True)
 

@@ -67,7 +67,7 @@ class OpenFile:
         self.source.close()
 
 
-class Found(NamedTuple):
+class FileRows(NamedTuple):
     """Rows of the result and their positions in the file (int64, from 0), None unless requested."""
 
     rows: pa.Table
@@ -110,7 +110,7 @@ class FileReader:
                 location=self.store.location,
             ) from cause
 
-    def read(self, job: Job, opened: OpenFile, *, positions: bool = False) -> Found:
+    def read(self, job: Job, opened: OpenFile, *, positions: bool = False) -> FileRows:
         """The rows of one file."""
         with _decoding(job.path):
             file = _parquet(opened.source)
@@ -121,7 +121,7 @@ class FileReader:
             stored = file.read(names, use_threads=job.is_large) if groups is None else file.read_row_groups(groups, names)
             return self._finish(job, stored, spans, deleted, positions=positions)
 
-    def batches(self, job: Job, opened: OpenFile, *, positions: bool = False) -> Iterator[Found]:
+    def batches(self, job: Job, opened: OpenFile, *, positions: bool = False) -> Iterator[FileRows]:
         """The rows of one file in pieces."""
         with _decoding(job.path):
             file = _parquet(opened.source)
@@ -183,7 +183,7 @@ class FileReader:
         deleted: Rows | None,
         *,
         positions: bool = False,
-    ) -> Found:
+    ) -> FileRows:
         """Columns in the table's types, with partition columns; only rows and columns of the result.
 
         `spans` are the positions of the rows in `stored`. Deleted rows are removed first, so that the predicate cannot fail
@@ -208,7 +208,7 @@ class FileReader:
             mask = self.predicate.mask(table)
             table = table.filter(mask)
             live = None if live is None else live.filter(mask)
-        return Found(table.select(self.output.names), live)
+        return FileRows(table.select(self.output.names), live)
 
     def _table(self, job: Job, stored: pa.Table | pa.RecordBatch | None, num_rows: int) -> pa.Table:
         columns: list[Any] = []

@@ -105,8 +105,8 @@ class Predicate:
     @staticmethod
     def all_of(parts: Iterable[Predicate | None]) -> Predicate | None:
         """The conjunction of those that are known; None if none is."""
-        known = [each for each in parts if each is not None]
-        return reduce(Predicate.and_, known) if known else None
+        predicates = [each for each in parts if each is not None]
+        return reduce(Predicate.and_, predicates) if predicates else None
 
     @staticmethod
     def any_of(parts: Iterable[Predicate | None]) -> Predicate | None:

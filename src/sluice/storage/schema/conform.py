@@ -45,11 +45,11 @@ def adapt(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     return table if table.schema.equals(to_arrow(schema), check_metadata=True) else _LENIENT.table(table, schema)
 
 
-def other_number_of_columns(given: Sequence[str], wanted: Sequence[str]) -> SchemaMismatch:
+def other_number_of_columns(names: Sequence[str], columns: Sequence[str]) -> SchemaMismatch:
     """The refusal of rows that fill columns by position, and have too many or too few."""
-    which = "NOT_ENOUGH" if len(given) < len(wanted) else "TOO_MANY"
+    which = "NOT_ENOUGH" if len(names) < len(columns) else "TOO_MANY"
     return SchemaMismatch(
-        f"these rows have {len(given)} columns ({', '.join(given)}) for {len(wanted)} of the table ({', '.join(wanted)}); "
+        f"these rows have {len(names)} columns ({', '.join(names)}) for {len(columns)} of the table ({', '.join(columns)}); "
         "give as many, in this order",
         condition=f"INSERT_COLUMN_ARITY_MISMATCH.{which}_DATA_COLUMNS",
     )

@@ -18,9 +18,9 @@ from ...coordinator.api import (
     CatalogClient,
     Deadline,
     DroppedRecord,
-    Found,
     NameRecord,
     NamespaceRecord,
+    NameState,
     SystemClock,
     TableName,
     Timeout,
@@ -146,9 +146,9 @@ class Catalog:
         """Change a namespace's comment, set some of its properties, remove others; returns it as it is then."""
         changed, removed = dict(properties or {}), frozenset(unset)
 
-        def change(known: NamespaceRecord) -> NamespaceRecord:
-            kept = {key: value for key, value in {**known.properties, **changed}.items() if key not in removed}
-            return replace(known, comment=known.comment if comment is None else comment, properties=kept)
+        def change(record: NamespaceRecord) -> NamespaceRecord:
+            remaining = {key: value for key, value in {**record.properties, **changed}.items() if key not in removed}
+            return replace(record, comment=record.comment if comment is None else comment, properties=remaining)
 
         return _namespace(alter_namespace(self._names, name, change), root_of(self._names))
 
@@ -227,8 +227,8 @@ class Catalog:
         `comment` is the table's description. The other arguments are those of `Table.create`. Raises TableExists if the name or the
         location is taken, also for the slower of two clients; NamespaceNotFound; InvalidName; InvalidRequest if no root is set.
         """
-        wanted = TableName.parse(name)
-        wanted = TableName(self.namespace(wanted.namespace).name, wanted.name)
+        table_name = TableName.parse(name)
+        table_name = TableName(self.namespace(table_name.namespace).name, table_name.name)
         place = self.new_location(name) if location is None else location
         address = self._address(place)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
@@ -240,7 +240,7 @@ class Catalog:
                 properties or {},
                 cluster_by=cluster_by,
                 allow_nonempty=allow_nonempty,
-                name=wanted,
+                name=table_name,
                 managed=location is None,
                 comment=comment,
                 timeout_s=limit,
@@ -253,25 +253,25 @@ class Catalog:
         A name may go to another table while the data stay where they are, so the folder's name ends in a unique part. Raises
         InvalidRequest if neither the namespace nor the catalog has a root.
         """
-        wanted = TableName.parse(name)
-        home = self.namespace(wanted.namespace)
+        table_name = TableName.parse(name)
+        home = self.namespace(table_name.namespace)
         if home.location is None:
             raise InvalidRequest(
-                f"the managed table {wanted} has no place: give it one (CREATE TABLE ... LOCATION '...'), or all such tables a root "
+                f"the managed table {table_name} has no place: give it one (CREATE TABLE ... LOCATION '...'), or all such tables a root "
                 "(sluice namespaces root LOCATION, or sluice.Catalog(root=...))",
                 name=name,
             )
-        return f"{home.location}/{_folder(wanted.name)}-{uuid.uuid4().hex[:8]}"
+        return f"{home.location}/{_folder(table_name.name)}-{uuid.uuid4().hex[:8]}"
 
     def register(self, name: str, location: str | os.PathLike[str], *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> NamedTable:
         """Give a name to the table at a location; a Delta table that sluice does not manage yet is attached first.
 
         Raises TableExists if the name is taken; InvalidRequest if the table has another name; what `Table.attach` raises.
         """
-        wanted, address = TableName.parse(name), self._address(location)
+        table_name, address = TableName.parse(name), self._address(location)
         with bounding(timeout_s) as limit:
             creation.attach(address, timeout_s=limit)
-            return self._noted(register_name(self._names, wanted, address.location), limit)
+            return self._noted(register_name(self._names, table_name, address.location), limit)
 
     def comment(self, name: str) -> str | None:
         """A table's comment, which is its description in the Delta log; None without one. Raises what `describe` and `Table.open` do."""
@@ -307,15 +307,15 @@ class Catalog:
         """
         if keep_data is not None and type(keep_data) is not bool:
             raise InvalidRequest(f"keep_data is {keep_data!r}; give True, False, or None for the default", keep_data=keep_data)
-        wanted = TableName.parse(name)
-        record = find_name(self._names, wanted).record
+        table_name = TableName.parse(name)
+        record = find_name(self._names, table_name).record
         assert record is not None
         with bounding(timeout_s) as limit:
             if keep_data or (keep_data is None and not record.managed):
-                gone = remove_name(self._names, wanted)
+                gone = remove_name(self._names, table_name)
                 note_name(self._address(gone.location), "", max(gone.named_ms + 1, SystemClock().now_ms()), managed=False, limit=limit)
                 return None
-            identity, dropped = close_by_name(open_coordinated(self._address(record.location)), wanted, limit)
+            identity, dropped = close_by_name(open_coordinated(self._address(record.location)), table_name, limit)
         return _dropped(identity, dropped)
 
     def dropped(self) -> list[DroppedTable]:
@@ -331,10 +331,10 @@ class Catalog:
         the name is taken, NamespaceNotFound.
         """
         old, new = TableName.parse(name), TableName.parse(new_name or name)
-        found = [(each, record) for each, record in dropped_as(self._names, old) if drop_id in (None, each)]
-        if not found:
+        drops = [(each, record) for each, record in dropped_as(self._names, old) if drop_id in (None, each)]
+        if not drops:
             raise TableNotFound(f"no table dropped as {old} can be brought back: its data were deleted, or it was never dropped", name=name)
-        identity, dropped = found[0]
+        identity, dropped = drops[0]
         if new_name is None:
             new = TableName(dropped.namespace, dropped.name)
         with bounding(timeout_s) as limit:
@@ -380,10 +380,10 @@ def _namespace(record: NamespaceRecord, root: str) -> Namespace:
     return Namespace(record.name, location, record.comment, dict(record.properties), record.created_ms)
 
 
-def _table(found: Found) -> NamedTable:
-    assert found.record is not None
-    spelled = found.spelled
-    return NamedTable(spelled.namespace, spelled.name, found.record.location, found.record.managed, found.record.named_ms)
+def _table(entry: NameState) -> NamedTable:
+    assert entry.record is not None
+    spelled = entry.spelled
+    return NamedTable(spelled.namespace, spelled.name, entry.record.location, entry.record.managed, entry.record.named_ms)
 
 
 def _dropped(identity: str, record: DroppedRecord) -> DroppedTable:

@@ -154,9 +154,9 @@ class _Run:
             if not dry_run:
                 raise
             now_ms, full = table.clock.now_ms(), False  # what only looks needs no write table
-        found = _find(table, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
-        garbage = [each for each in found if self.include_foreign or each.reason is not Reason.FOREIGN]
-        foreign = () if self.include_foreign else tuple(each for each in found if each.reason is Reason.FOREIGN)
+        candidates = _find(table, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
+        garbage = [each for each in candidates if self.include_foreign or each.reason is not Reason.FOREIGN]
+        foreign = () if self.include_foreign else tuple(each for each in candidates if each.reason is Reason.FOREIGN)
         self.check()
         log_files = expired_log(table, now_ms)
         if not dry_run:
@@ -318,9 +318,9 @@ def _remove(store: ObjectStore, check: Callable[[], None], garbage: Garbage) -> 
         store.abandon(garbage.unfinished)
 
 
-def _add_named(table: OpenTable, shown: Shown, found: Sequence[Candidate], last: Snapshot, cutoff_ms: int, *, whole: bool) -> None:
+def _add_named(table: OpenTable, shown: Shown, candidates: Sequence[Candidate], last: Snapshot, cutoff_ms: int, *, whole: bool) -> None:
     """Add what commits within retention name and the snapshot lacks: change data, and tombstones that a checkpoint dropped."""
-    changes = [each for each in found if each.reason is Reason.CHANGES and each.info.modified_ms >= cutoff_ms]
+    changes = [each for each in candidates if each.reason is Reason.CHANGES and each.info.modified_ms >= cutoff_ms]
     if not changes and not whole:
         return
     listing = list_versions(table.store)

@@ -216,10 +216,10 @@ class _Work:
 
 
 def _commit(
-    table: OpenTable, found: Sequence[_Found], user_metadata: str, if_version: int | None, ack: str, timeout_s: Timeout
+    table: OpenTable, files: Sequence[_Found], user_metadata: str, if_version: int | None, ack: str, timeout_s: Timeout
 ) -> Commit | None:
     """Commit the statistics of those files that are as they were; None if none is."""
-    stats = {each.add.key: each for each in found}
+    stats = {each.add.key: each for each in files}
     for attempt in range(1, _ATTEMPTS + 1):
         with bounding(timeout_s, table.clock) as deadline, alone(table, deadline, "ANALYZE"):
             table.fresh_head()

@@ -34,7 +34,7 @@ from ..client.property_rules import is_kept_by_sluice
 from ..client.published_table import PublishedTable
 from ..write.redefinition import redefined
 from ..write.requirements import require_replaceable
-from .creation import access_for_creation, commit_first, created_or_found, new_table
+from .creation import commit_first, created_or_found, new_table, table_for_creation
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
     metadata = replace(metadata, name=then.metadata.name, description=then.metadata.description)
     mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
-    table = access_for_creation(target, allow_nonempty=False)
+    table = table_for_creation(target, allow_nonempty=False)
     metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
     commit = commit_first(
         table,

@@ -21,7 +21,7 @@ from ...storage.stores.objects import ObjectInfo, ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable
 from ..client.property_rules import CONSTRAINT_PREFIX, PRIMARY_KEY, indexed_columns_of
-from .creation import access_for_creation, commit_first, new_table, require_no_log
+from .creation import commit_first, new_table, require_no_log, table_for_creation
 
 _READ_AT_ONCE: Final = 16
 
@@ -49,7 +49,7 @@ def convert(
         footers = list(pool.map(partial(read_footer, store), [each.key for each in listed]))
     schema = _merged(listed, footers, partitions)
     metadata = new_table(schema, partitions.names, properties)
-    table = access_for_creation(address, allow_nonempty=True)
+    table = table_for_creation(address, allow_nonempty=True)
     indexed = indexed_columns_of(metadata.configuration)
     adds = [
         AddFile(

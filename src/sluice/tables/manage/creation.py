@@ -135,7 +135,7 @@ def require_empty(store: ObjectStore) -> None:
         )
 
 
-def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> OpenTable:
+def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> OpenTable:
     """The table, for committing the first version at a location without a table or, unless allowed, other files.
 
     The table's nodes are made together with its name, if it gets one. Raises TableExists, also for a taken name;
@@ -151,14 +151,14 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: Ne
     # check: no-table-among-files
     if not allow_nonempty:
         require_empty(store)
-    known = check_tree(table.context)
-    if known:
+    has_nodes = check_tree(table.context)
+    if has_nodes:
         _require_no_former_table(address, table)
     if name is not None:
         make_named(table.context, name)
     with taken_back_on_failure(table.context, name):
         _require_writable(store)  # after the name: a creation that loses it leaves no folder behind
-        if name is None and not known:  # nodes that were lost meanwhile must not be replaced
+        if name is None and not has_nodes:  # nodes that were lost meanwhile must not be replaced
             make_tree(table.context, Head())
         try:
             require_no_log(address, store)
@@ -209,7 +209,7 @@ def create(
     metadata = replace(new_table(schema, partition_by, properties), description=comment)
     clustering = first_clustering(cluster_by, metadata)
     new = None if name is None else NewName(name, metadata.id, managed, SystemClock().now_ms())
-    table = access_for_creation(address, allow_nonempty=allow_nonempty, name=new)
+    table = table_for_creation(address, allow_nonempty=allow_nonempty, name=new)
     with taken_back_on_failure(table.context, new):
         commit = commit_first(
             table,

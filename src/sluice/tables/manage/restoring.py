@@ -100,8 +100,8 @@ def alone(table: OpenTable, deadline: Deadline, why: str) -> Iterator[None]:
     with ExitStack() as held:
         # check: restores-depend-on-their-session (not table.leases.of_this_thread() -> False)
         if not table.leases.of_this_thread():
-            wanted = lease_on_table(table.leases, table.current(), "exclusive", None, why)
-            held.enter_context(leases([wanted], wait_s=deadline))
+            request = lease_on_table(table.leases, table.current(), "exclusive", None, why)
+            held.enter_context(leases([request], wait_s=deadline))
         yield
 
 

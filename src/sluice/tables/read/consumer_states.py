@@ -43,9 +43,9 @@ class ConsumerState:
 
 def consumers(table: OpenTable) -> list[ConsumerState]:
     """The consumers of a table, by name."""
-    found, latest = consumers_of(table.context), latest_of(table)
+    records, latest = consumers_of(table.context), latest_of(table)
     states: list[ConsumerState] = []
-    for record, lease in found:
+    for record, lease in records:
         states.append(
             ConsumerState(
                 name=record.name,

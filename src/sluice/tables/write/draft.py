@@ -44,7 +44,7 @@ _COUNTED_AT_ONCE: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MatchingRows:
     """Rows of one file that satisfy a condition, with their positions in it (int64)."""
 
     file: AddFile
@@ -177,7 +177,7 @@ class Draft:
 
     def find(
         self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None, with_ids: bool = False
-    ) -> Iterator[Found]:
+    ) -> Iterator[MatchingRows]:
         """The rows of `files`, from its candidates, that satisfy the predicate (None: all), file by file; omits files without any.
 
         `with_ids`: they have the columns `row_ids`, too, if there are any.
@@ -190,7 +190,7 @@ class Draft:
         found = scan.positions(files, columns, predicate, chosen=True, deleted={**self._known_vectors(adds), **self._deleted})
         for number, rows, positions in found:
             if len(positions):
-                yield Found(adds[number], rows, positions)
+                yield MatchingRows(adds[number], rows, positions)
 
     def deleted_in(self, files: pa.Table) -> dict[str, Rows]:
         """The rows that files, from its candidates, have lost, by path; those that lost none are left out."""

@@ -162,7 +162,7 @@ class OpenTransaction(ABC, Generic[Answer]):
     def _known(self, limit: Timeout, *, withdraw: bool = False) -> Answer | None:
         """The result of `_heard`. An error that something is away would suggest that nothing was written, which is unknown after filing."""
         try:
-            known = self._heard(limit, withdrawing=withdraw)
+            answer = self._heard(limit, withdrawing=withdraw)
         except Unavailable as away:
             if not self._in_doubt:
                 raise
@@ -173,7 +173,7 @@ class OpenTransaction(ABC, Generic[Answer]):
                 stage="intent",
             ) from away
         self._in_doubt = False
-        return known
+        return answer
 
     def _filing(self) -> None:
         """Called before filing: from here on others may decide it."""
