@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.statements.duckdb import engine
 
 from ...spark_integration.rows.model import Ambiguous, Row, Ruled, changes
 from ...spark_integration.rows.random_operations import Operation, operation, rows
@@ -106,6 +109,33 @@ def test_subqueries_in_changes(tables: Warehouse) -> None:
     assert tables.catalog.open("sales.t").version == 3
     assert tables.rows("MERGE INTO sales.t USING sales.u ON t.id = u.id WHEN MATCHED THEN UPDATE SET t.n = u.n") == [(1, 1, 0, 0)]
     assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM sales.o WHERE day = 'tu' AND v = (SELECT max(v) FROM sales.o)",
+        "UPDATE sales.o SET v = (SELECT count(*) FROM sales.o) WHERE day = 'tu'",
+        "MERGE INTO sales.o t USING (SELECT 'tu' AS d, max(v) AS v FROM sales.o) s ON t.day = s.d AND t.v = s.v WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_what_a_statement_reads_of_its_own_table_counts_as_read(
+    warehouse: Warehouse, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of other partitions that change meanwhile could change what the subquery gives: so the statement loses against them."""
+    orders = warehouse.catalog.create("sales.o", pa.schema({"id": pa.int64(), "day": pa.string(), "v": pa.int64()}), partition_by=["day"])
+    orders.append(pa.table({"id": [1, 2], "day": ["mo", "tu"], "v": [1, 5]}))
+    change = engine.change
+
+    def late(*arguments: Any) -> Any:
+        counts = change(*arguments)
+        warehouse.catalog.open("sales.o").delete("id = 1")
+        return counts
+
+    monkeypatch.setattr(engine, "change", late)
+    with pytest.raises(sluice.ConcurrentModification):
+        warehouse.sql(statement)
+    assert warehouse.rows("SELECT id, v FROM sales.o") == [(2, 5)]
 
 
 def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
