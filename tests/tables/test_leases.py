@@ -155,6 +155,23 @@ def test_a_commit_that_gives_up_leaves_nothing_behind(place: Place) -> None:
         assert queue_of(place) == [("exclusive", True)]
 
 
+def test_a_commit_that_gives_up_names_the_holder_of_that_time(place: Place) -> None:
+    """The one that stopped it first may be gone by then."""
+    table = place.create()
+    first = table.lease(name="first job")
+    with elsewhere(lambda: place.open().lease(name="second job")) as leasing:
+        until(lambda: queue_of(place) == [("exclusive", True), ("exclusive", False)])
+        with elsewhere(lambda: place.open(timeout_s=2).append(flights(("JFK", 1, 1)))) as writing:
+            until(lambda: queue_of(place)[2:] == [("commit", False)])
+            first.release()
+            second = leasing.result(10)
+            message = r"^another client has an exclusive lease 'second job', held by .*; wait until it is released"
+            with pytest.raises(sluice.LeaseHeld, match=message) as held:
+                writing.result(10)
+    assert held.value.facts["name"] == "second job"
+    second.release()
+
+
 @pytest.mark.shows("leases-without-gap")
 @pytest.mark.zookeeper
 def test_a_commit_beside_holders_who_never_pause_gets_through(tmp_path: Path, zookeeper_address: str) -> None:

@@ -138,6 +138,28 @@ def test_what_a_statement_reads_of_its_own_table_counts_as_read(
     assert warehouse.rows("SELECT id, v FROM sales.o") == [(2, 5)]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM sales.t WHERE id = (SELECT max(id) FROM sales.u)",
+        "UPDATE sales.t SET id = 7 WHERE id = (SELECT max(id) FROM sales.u)",
+        "MERGE INTO sales.t USING (SELECT max(id) AS id FROM sales.u) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_a_statement_reads_all_tables_as_of_one_moment(warehouse: Warehouse, statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = pa.table({"id": [1, 2]})
+    for name in ("sales.t", "sales.u"):
+        warehouse.catalog.create(name, ids.schema).append(ids)
+    change = engine.change
+
+    def beside(*arguments: Any) -> Any:
+        warehouse.catalog.open("sales.u").append(pa.table({"id": [3]}))  # after the moment, before it is read
+        return change(*arguments)
+
+    monkeypatch.setattr(engine, "change", beside)
+    assert warehouse.rows(statement)[0][0] == 1
+
+
 def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
     for name in ('a"b', "c``d", "e'f", "g--h", "i/*j", "select", ":k", "?l"):
         warehouse.sql(
