@@ -125,5 +125,5 @@ def require_own_coordinator(context: TableContext, snapshot: Snapshot) -> None:
         f"rebuild the table's nodes here: sluice.recover(..., former={owner!r}), or in a shell sluice recover --former {owner}",
         location=location,
         owner=owner,
-        identity=identity,
+        found=identity,
     )
