@@ -10,12 +10,13 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.log.segment import latest_version
 from ..storage.schema.datatypes import StructType
+from ..storage.schema.sqltypes import quoted_name
 from ..tables.catalog.catalog import Catalog
 from ..tables.client.address import TableAddress, version_of_path
 from ..tables.table import Table
-from .parse.cursor import Name, Span, location_hint, position
+from .parse.cursor import Name, Span, location_hint, position, qualified_in, tokens_of
 from .parse.relations import AsOf, Relation
-from .parse.rows import Merge
+from .parse.rows import Delete, Merge, Update
 from .request import Edit, Place, Request
 
 
@@ -113,19 +114,6 @@ def title(name: Name) -> str:
     return ".".join(name.parts)
 
 
-def called(name: Name) -> str | None:
-    """What a table is called in a statement that gives it no alias."""
-    return None if name.path is not None else name.parts[-1]
-
-
-def source_called(statement: Merge) -> str | None:
-    """What the source of a MERGE is called; None if it has no name."""
-    if statement.source_alias is not None:
-        return statement.source_alias
-    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
-    return None if first is None else called(first.name)
-
-
 def similar_names(request: Request, name: Name) -> list[str]:
     """Names of tables that are spelled like this one, the most similar first."""
     if name.path is not None or len(name.parts) > 2:
@@ -150,15 +138,32 @@ def not_found(request: Request, name: Name) -> TableNotFound:
     return request.error(TableNotFound, name, f"there is no table {title(name)}{hint}", name=title(name))
 
 
-def edits_of(relation: Relation, view: str) -> list[Edit]:
-    """The view's name in place of the table's; a table without an alias keeps its name as one."""
+def edits_of(text: str, relation: Relation, view: str, columns: Sequence[str]) -> list[Edit]:
+    """The view's name in place of the table's; a table without an alias gets what it is called as one."""
     plain = Edit(relation.start, relation.end, f"`{view}`")
-    if relation.has_alias or relation.changes is not None or relation.name.path is not None:
+    if relation.has_alias or relation.changes is not None:
         return [plain]
-    alias = " AS `" + relation.name.parts[-1].replace("`", "``") + "`"
+    alias, columns_edits = f" AS {quoted_name(relation.called)}", renaming(text, relation.name.parts, relation.called, columns)
     if relation.alias_at == relation.end:
-        return [Edit(relation.start, relation.end, plain.new + alias)]
-    return [plain, Edit(relation.alias_at, relation.alias_at, alias)]
+        return [Edit(relation.start, relation.end, plain.new + alias), *columns_edits]
+    return [plain, Edit(relation.alias_at, relation.alias_at, alias), *columns_edits]
+
+
+def target_edits(request: Request, statement: Update | Delete | Merge, columns: Sequence[str]) -> list[Edit]:
+    """What the target of a change is called, in place of its whole name in front of columns."""
+    return renaming(request.text, statement.qualifiers[0], statement.called, columns)
+
+
+def renaming(text: str, parts: Sequence[str], called: str, columns: Sequence[str]) -> list[Edit]:
+    """What a table is called, or nothing, in place of these parts in front of its columns, to which fields of structs give way."""
+    count, known = len(parts), {"*", *[each.lower() for each in columns]}
+    wanted, new = [each.lower() for each in parts], called and f"{quoted_name(called)}."
+    edits: list[Edit] = []
+    for names in qualified_in(tokens_of(text) or ()):
+        values = [each.value.lower() for each in names]
+        if values[:count] == wanted and {*values[count : count + 1]} & known:
+            edits.append(Edit(names[0].start, names[count].start, new))
+    return edits
 
 
 def parts_of(text: str) -> tuple[str, ...]:

@@ -87,6 +87,11 @@ class Source:
     table: Table
     rows: Rows | ChangeRange
 
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the table's columns."""
+        return (self.table if isinstance(self.rows, ChangeRange) else self.rows).struct.names
+
 
 def sources_of(request: Request, relations: Sequence[SluiceRelation], reading: Reading) -> list[Source]:
     """What the relations mean; `reading` gives the rows of those that mean a table as it is now."""

@@ -76,7 +76,7 @@ def _by_api(spark: SparkSession, case: Case, coordinator: str) -> None:
     """Carry a case out through DeltaTable, as its statement says."""
     statement = read(case.do)
     assert isinstance(statement, (Delete, Merge, Update))
-    table = DeltaTable.forName(spark, "t", coordinator=coordinator).alias(statement.alias or "t")
+    table = DeltaTable.forName(spark, "t", coordinator=coordinator).alias(statement.called)
 
     def text(span: Span | None) -> str | None:
         return None if span is None else span.of(case.do)
@@ -91,7 +91,7 @@ def _by_api(spark: SparkSession, case: Case, coordinator: str) -> None:
         table.update(text(statement.where), values(statement.assignments))
         return
     source = sluice.sql(spark, f"SELECT * FROM {text(statement.source)}", coordinator=coordinator)
-    merge = table.merge(source.alias(statement.source_alias or "s"), statement.on.of(case.do))
+    merge = table.merge(source.alias(statement.source_called or "s"), statement.on.of(case.do))
     merge = merge.withSchemaEvolution() if statement.evolves else merge
     for clause in statement.clauses:
         condition, given = text(clause.condition), values(clause.assignments)

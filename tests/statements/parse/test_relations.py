@@ -104,6 +104,22 @@ def test_aliases(text: str, has: bool) -> None:
     assert found("SELECT * " + text)[0].has_alias == has
 
 
+@pytest.mark.parametrize(
+    ("text", "called"),
+    [
+        ("SELECT s.t.v FROM s.t", ["t"]),
+        ("SELECT s.t.v FROM s.t JOIN o.u", ["t", "u"]),
+        ("SELECT t.v FROM s.t JOIN o.t", ["t", "t"]),
+        ("SELECT s.t.v FROM s.t JOIN o.t", ["s.t", "t"]),
+        ("SELECT `S`.T.v, o.t.* FROM s.t JOIN o.t", ["s.t", "o.t"]),
+        ("SELECT s.t.v FROM s.t JOIN s.t", ["t", "t"]),
+        ("SELECT s.t.v FROM s.t JOIN o.t AS x", ["t", "t"]),
+    ],
+)
+def test_what_tables_without_an_alias_are_called(text: str, called: list[str]) -> None:
+    assert [each.called for each in found(text)] == called
+
+
 def test_changes_of_a_table() -> None:
     text = "SELECT * FROM table_changes('s.t', 1, :to) c, u"
     changes, other = found(text)

@@ -61,24 +61,24 @@ def test_update() -> None:
     text = "UPDATE a.t AS x SET x.v = CASE WHEN w = 1 THEN 2 ELSE f(3, 4) END, `c d` = NULL WHERE id IN (SELECT id FROM u);"
     found = read(text)
     assert isinstance(found, Update)
-    assert (found.target.parts, found.alias) == (("a", "t"), "x")
+    assert (found.target.parts, found.called) == (("a", "t"), "x")
     assert texts(text, found.assignments) == {"x.v": "CASE WHEN w = 1 THEN 2 ELSE f(3, 4) END", "`c d`": "NULL"}
     assert of(text, found.where) == "id IN (SELECT id FROM u)"
     assert [each.name.parts for each in found.relations] == [("u",)]
 
 
 @pytest.mark.parametrize(
-    ("text", "alias", "where"),
+    ("text", "called", "where"),
     [
-        ("DELETE FROM t", None, None),
+        ("DELETE FROM t", "t", None),
         ("DELETE FROM t x WHERE x.a = ':b'", "x", "x.a = ':b'"),
-        ("delete from t where a = 1 -- all\n and b", None, "a = 1 -- all\n and b"),
+        ("delete from t where a = 1 -- all\n and b", "t", "a = 1 -- all\n and b"),
     ],
 )
-def test_delete(text: str, alias: str | None, where: str | None) -> None:
+def test_delete(text: str, called: str, where: str | None) -> None:
     found = read(text)
     assert isinstance(found, Delete)
-    assert (found.target.parts, found.alias, of(text, found.where)) == (("t",), alias, where)
+    assert (found.target.parts, found.called, of(text, found.where)) == (("t",), called, where)
 
 
 MERGE = """
@@ -97,7 +97,7 @@ def test_merge() -> None:
     found = read(MERGE)
     assert isinstance(found, Merge)
     assert found.evolves
-    assert (found.alias, found.source.of(MERGE), found.source_alias) == ("x", "(SELECT * FROM s JOIN u)", "y")
+    assert (found.called, found.source.of(MERGE), found.source_called) == ("x", "(SELECT * FROM s JOIN u)", "y")
     assert found.on.of(MERGE) == "x.id = y.id AND CASE WHEN matched THEN true END"
     assert [(each.matched, each.action, of(MERGE, each.condition), texts(MERGE, each.assignments)) for each in found.clauses] == [
         ("matched", "delete", "y.gone", {}),
@@ -114,7 +114,7 @@ def test_the_source_of_a_merge_may_be_a_version() -> None:
     text = "MERGE INTO t USING a.s VERSION AS OF 3 AS y ON t.i = y.i WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     found = read(text)
     assert isinstance(found, Merge)
-    assert (found.source.of(text), found.source_alias) == ("a.s VERSION AS OF 3", "y")
+    assert (found.source.of(text), found.source_called) == ("a.s VERSION AS OF 3", "y")
     assert [each.action for each in found.clauses] == ["update_all", "insert_all"]
 
 

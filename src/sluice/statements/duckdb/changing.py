@@ -18,7 +18,6 @@ from sqlglot import exp
 
 from ...coordinator.api import Reads
 from ...coordinator.rules.operation_kinds import Kind
-from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import generated_of
@@ -47,7 +46,7 @@ from ..engine import RowChange
 from ..parse.cursor import Name, Span
 from ..parse.relations import Relation
 from ..parse.rows import Delete, Merge, MergeClause, Update
-from ..places import called, source_called
+from ..places import renaming, target_edits
 from ..request import Edit
 from ..sources import Reading
 from .database import assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
@@ -84,18 +83,18 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, readi
     inside = [each for each in statement.relations if each.end <= statement.source.end]
     rows_of_source = _source(request, statement.source, inside, reading)
     views, tables = as_views(request, [each for each in statement.relations if each not in inside], reading)
-    texts = _Texts.of(request, statement, views)
     replaces = any(clause.matched != NOT_MATCHED for clause in statement.clauses)
     with part.operation("MERGE", replaces=replaces) as operation:
         draft = operation.draft
-        source = _with_distinct_names(request, statement, rows_of_source, draft.schema)
+        views += [*target_edits(request, statement, draft.schema.names), *source_edits(request, statement, rows_of_source.column_names)]
+        source = _with_distinct_names(request, statement, rows_of_source, draft.schema, views)
         values = [_values(request, statement, clause, source, draft.schema) for clause in statement.clauses]
         only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
         sought = _looked_for(request, statement, source, draft.schema, views) if only_matches else None
         target = target_of(draft, sought, sought)
         rows = Rows.of(request, draft, target.files)
         numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
-        queries = _Work(request, statement, texts, {**tables, TARGET: rows.data, SOURCE: numbered})
+        queries = _Work(request, statement, views, {**tables, TARGET: rows.data, SOURCE: numbered})
         changes = _changes(queries, list(zip(statement.clauses, values, strict=True)), rows, operation.plan)
         reads = _applied(draft, rows, changes, operation.label, target.reads)
         counts = changes.counts
@@ -113,7 +112,13 @@ def _source(request: LocalRequest, at: Span, relations: Sequence[Relation], read
     return query(request, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
 
 
-def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Table, schema: StructType) -> pa.Table:
+def source_edits(request: LocalRequest, statement: Merge, columns: Sequence[str]) -> list[Edit]:
+    """What the source is called, in place of its whole name in front of columns."""
+    named = [each for each in statement.relations if each.start == statement.source.start and not each.has_alias]
+    return [edit for each in named for edit in renaming(request.text, each.name.parts, each.called, columns)]
+
+
+def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Table, schema: StructType, views: list[Edit]) -> pa.Table:
     """The source without columns of which several have one name. DuckDB would take the first, where Spark refuses to choose.
 
     Raises InvalidRequest if the statement uses one; so may be a name without an alias inside a subquery, whatever it means there.
@@ -122,9 +127,9 @@ def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Tab
     if len(set(names)) == len(names):
         return source
     used = [(statement.source, name.lower()) for name in schema.names if any(each.action.endswith("_all") for each in statement.clauses)]
-    alias = source_name(statement).lower()
+    alias = (statement.source_called or SOURCE).lower()
     for span in _expressions(statement):
-        tree = condition_of(span.of(request.text))
+        tree = condition_of(request.expression(span, views))
         for column in tree.find_all(exp.Column) if tree is not None else ():
             first, *rest = (part.name.lower() for part in column.parts)
             used.append((span, rest[0] if rest and first == alias else first))
@@ -163,32 +168,6 @@ def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Read
     return reads_of([reads, key_reads])
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """The parts of the statement as text for DuckDB, and the values of their parameters."""
-
-    request: LocalRequest
-    edits: Sequence[Edit]
-    bound: Mapping[str, object]
-    target: str
-    source: str
-
-    @staticmethod
-    def of(request: LocalRequest, statement: Merge, views: Sequence[Edit]) -> _Texts:
-        placed, bound = request.placed(_expressions(statement), [Span(each.start, each.end) for each in views])
-        target = statement.alias or called(statement.target) or TARGET
-        return _Texts(request, [*views, *placed], bound, quoted_name(target), quoted_name(source_name(statement)))
-
-    def __call__(self, span: Span) -> str:
-        """An expression."""
-        return f"({self.request.edited((span,), self.edits)[span.start :].strip()})"
-
-
-def source_name(statement: Merge) -> str:
-    """What the source of a MERGE is called, in DuckDB."""
-    return source_called(statement) or SOURCE
-
-
 def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
     """What a clause assigns: for each column a part of the statement, or text."""
     if clause.action.endswith("_all"):
@@ -201,9 +180,9 @@ def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source
                 "Add it, or name the columns to write"
             )
             raise request.error(SchemaMismatch, statement.source, said, columns=lacking)
-        side = quoted_name(source_name(statement))
+        side = quoted_name(statement.source_called or SOURCE)
         return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in schema.names if name not in made}
-    return with_defaults(request, assigned(request, clause.assignments, statement.alias or called(statement.target), schema), schema)
+    return with_defaults(request, assigned(request, statement, clause.assignments, schema), schema)
 
 
 # -- which rows ----------------------------------------------------------------------------------------------------------
@@ -211,15 +190,14 @@ def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source
 
 def matching_of(request: LocalRequest, statement: Merge, schema: StructType, views: Sequence[Edit] = ()) -> Predicate | None:
     """What the ON of a MERGE says of the table alone; None for nothing."""
-    alias = statement.alias or called(statement.target) or TARGET
-    return known_part(condition_of(request.expression(statement.on, views)), schema, alias)
+    return known_part(condition_of(request.expression(statement.on, views)), schema, statement.called)
 
 
 def _looked_for(request: LocalRequest, statement: Merge, source: pa.Table, schema: StructType, views: Sequence[Edit]) -> Predicate | None:
     """A condition of all rows that a row of the source can match; None if nothing is known."""
     alone = matching_of(request, statement, schema, views)
     tree = condition_of(request.expression(statement.on, views))
-    target, other = (statement.alias or called(statement.target) or TARGET).lower(), source_name(statement).lower()
+    target, other = statement.called.lower(), (statement.source_called or SOURCE).lower()
     keys: dict[str, pa.ChunkedArray] = {}
     for part in conjuncts(tree) if tree is not None else ():
         sides = [part.left, part.right] if isinstance(part, exp.EQ) else []
@@ -247,14 +225,14 @@ def _looked_for(request: LocalRequest, statement: Merge, source: pa.Table, schem
 class _Work:
     """The queries of one MERGE. Each condition and each value is evaluated once for a row or a pair of rows."""
 
-    def __init__(self, request: LocalRequest, statement: Merge, texts: _Texts, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, request: LocalRequest, statement: Merge, edits: Sequence[Edit], tables: Mapping[str, pa.Table]) -> None:
         self._request = request
         self._statement = statement
-        self._texts = texts
+        self._edits = edits
         self._tables = dict(tables)
-        mine, theirs = f"{TARGET} AS {texts.target}", f"{SOURCE} AS {texts.source}"
+        mine, theirs = f"{TARGET} AS {quoted_name(statement.called)}", f"{SOURCE} AS {quoted_name(statement.source_called or SOURCE)}"
         self._sides = {NUMBER: mine, _SOURCE_NUMBER: theirs}
-        both = f"FROM {mine} JOIN {theirs} ON {texts(statement.on)}"
+        both = f"FROM {mine} JOIN {theirs} ON {self._value(statement.on)}"
         pairs = self._run(f"SELECT {NUMBER} AS {_MINE}, {_SOURCE_NUMBER} AS {_THEIRS} {both}")
         self._tables[_PAIRS] = pairs
         self._candidates = {
@@ -265,7 +243,7 @@ class _Work:
         self._chosen = {kind: self._choose(kind) for kind in self._candidates}
 
     def _run(self, text: str) -> pa.Table:
-        return run(self._request, Span(0, len(self._request.text)), text, self._texts.bound, self._tables)
+        return run(self._request, Span(0, len(self._request.text)), text, self._tables)
 
     def _from(self, kind: str) -> str:
         """The rows of `__sluice_pairs`, with the columns of both sides, or of the one."""
@@ -279,7 +257,7 @@ class _Work:
         candidates = self._candidates[kind]
         if not same:
             return candidates.slice(0, 0).append_column(_CLAUSE, pa.array([], pa.int64()))
-        conditions = ["TRUE" if each.condition is None else self._texts(each.condition) for each in same]
+        conditions = ["TRUE" if each.condition is None else self._value(each.condition) for each in same]
         tests = " ".join(f"WHEN {condition} THEN {number}" for number, condition in enumerate(conditions))
         self._tables[_PAIRS] = candidates
         return self._run(f"SELECT {', '.join(_NUMBERS_OF[kind])}, CASE {tests} END AS {_CLAUSE} {self._from(kind)}")
@@ -293,7 +271,7 @@ class _Work:
         return self._run(f"SELECT {', '.join(columns)} {self._from(kind)}")
 
     def _value(self, value: str | Span) -> str:
-        return self._texts(value) if isinstance(value, Span) else f"({value})"
+        return f"({self._request.sql((value,), self._edits) if isinstance(value, Span) else value})"
 
     def stored(self, clause: MergeClause, clause_rows: pa.Table, schema: StructType) -> pa.Table:
         """The new values in the types of the table's columns."""
@@ -354,12 +332,11 @@ def change(request: LocalRequest, statement: RowChange, part: Transaction, readi
 
 
 def _update(request: LocalRequest, statement: Update, part: Transaction, reading: Reading) -> RowCounts:
-    alias = statement.alias or called(statement.target)
-    values = assigned(request, statement.assignments, alias, part.struct)
+    values = assigned(request, statement, statement.assignments, part.struct)
     if statement.relations:
         return _by_duckdb(request, statement, part, reading, values)
-    texts = {column: unqualified(request, value, alias, part.struct) for column, value in values.items()}
-    where = None if statement.where is None else unqualified(request, statement.where, alias, part.struct)
+    texts = {column: unqualified(request, value, statement, part.struct) for column, value in values.items()}
+    where = None if statement.where is None else unqualified(request, statement.where, statement, part.struct)
     with _evaluating(request, statement.target):
         return RowCounts(updated=_counted(part, lambda: part.update(texts, where), "numUpdatedRows"))
 
@@ -369,7 +346,7 @@ def _delete(request: LocalRequest, statement: Delete, part: Transaction, reading
         return _by_duckdb(request, statement, part, reading, {})
     where = "TRUE"
     if statement.where is not None:
-        where = unqualified(request, statement.where, statement.alias or called(statement.target), part.struct)
+        where = unqualified(request, statement.where, statement, part.struct)
     with _evaluating(request, statement.where or statement.target):
         return RowCounts(deleted=_counted(part, lambda: part.delete(where), "numDeletedRows"))
 
@@ -398,27 +375,22 @@ def _by_duckdb(
     """An UPDATE or DELETE (without values) with subqueries."""
     is_update = isinstance(statement, Update)
     views, tables = as_views(request, statement.relations, reading)
+    views += target_edits(request, statement, part.struct.names)
     spans = [*values.values(), *([] if statement.where is None else [statement.where])]
-    placed, bound = request.placed(spans, _besides(statement.relations))
-    alias = statement.alias or called(statement.target) or TARGET
-
-    def text(span: Span) -> str:
-        return f"({request.edited((span,), [*views, *placed])[span.start :].strip()})"
-
     verb, metric = ("UPDATE", "numUpdatedRows") if is_update else ("DELETE", "numDeletedRows")
     with part.operation(verb) as operation:
         draft = operation.draft
         require_no_keys(draft, with_those_made_of(draft.schema, list(values)))
         where = None if statement.where is None else request.expression(statement.where, views)
-        sought = None if where is None else known_part(condition_of(where), draft.schema, alias)
+        sought = None if where is None else known_part(condition_of(where), draft.schema, statement.called)
         target = target_of(draft, sought, sought)
         rows = Rows.of(request, draft, target.files)
         assigned_values = with_defaults(request, values, draft.schema)
-        texts = {column: text(value) if isinstance(value, Span) else f"({value})" for column, value in assigned_values.items()}
-        columns = "".join(f", {value} AS {quoted_name(column)}" for column, value in texts.items())
-        condition = "" if statement.where is None else f" WHERE {text(statement.where)}"
-        asked_for = f"SELECT {NUMBER}{columns} FROM {TARGET} AS {quoted_name(alias)}{condition}"  # noqa: S608 - bound
-        matching = run(request, Span(0, len(request.text)), asked_for, bound, {**tables, TARGET: rows.data})
+        texts = {column: request.sql((value,), views) if isinstance(value, Span) else value for column, value in assigned_values.items()}
+        columns = "".join(f", ({value}) AS {quoted_name(column)}" for column, value in texts.items())
+        condition = "" if statement.where is None else f" WHERE ({request.sql((statement.where,), views)})"
+        asked_for = f"SELECT {NUMBER}{columns} FROM {TARGET} AS {quoted_name(statement.called)}{condition}"  # noqa: S608 - bound
+        matching = run(request, Span(0, len(request.text)), asked_for, {**tables, TARGET: rows.data})
         numbers = matching.column(NUMBER)
         changes = Changes(deleted=numbers)
         if is_update:
@@ -429,8 +401,3 @@ def _by_duckdb(
         step = Step(verb, Kind.CHANGE, parameters, {metric: matching.num_rows}, target.reads)
         operation.done(step if matching.num_rows else None, target.reads)
     return changes.counts
-
-
-def _besides(relations: Sequence[Relation]) -> list[Span]:
-    """The parts of the text that the names of views replace."""
-    return [Span(each.start, each.end) for each in relations]

@@ -23,9 +23,9 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import with_values_of_defaults
 from ...storage.schema.datatypes import StructType
 from ..parse.cursor import Name, Span, location_hint, tokens_of
-from ..parse.rows import Assignment
-from ..places import unknown_column
-from ..request import Edit, Request
+from ..parse.rows import Assignment, Delete, Merge, Update
+from ..places import renaming, unknown_column
+from ..request import Request
 from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, doubled, names_of, other_meaning
 
 if TYPE_CHECKING:
@@ -100,12 +100,16 @@ def parsed(request: Request, at: Span, text: str) -> exp.Query:
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
 
 
+def bound_name(at: Span) -> str:
+    """The name by which DuckDB gets the value of the parameter there."""
+    return f"__sluice_{at.start}"
+
+
 def run(
     request: Request,
     at: Span,
     query: str | exp.Query,
-    values: Mapping[str, Any],
-    tables: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table] | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """The rows of a query over these tables, with the values of its parameters; `at` is its place in the statement's text.
@@ -114,6 +118,7 @@ def run(
     nearest ones.
     """
     tree = parsed(request, at, query) if isinstance(query, str) else query
+    tables, whole = tables or {}, Span(0, len(request.text))
     try:
         import duckdb
     except ModuleNotFoundError as missing:
@@ -129,7 +134,9 @@ def run(
         for name, rows in tables.items():
             connection.register(name, rows)
         connection.execute("SET lock_configuration = true")
-        relation = connection.sql(text, params=dict(values) or None)
+        named = {each.name for each in tree.find_all(exp.Placeholder)}
+        values = {name: value for at, value in request.parameters(whole) if (name := bound_name(at)) in named} if named else None
+        relation = connection.sql(text, params=values)
         sums = [name for name, kind in zip(relation.columns, relation.types, strict=True) if str(kind) == "HUGEINT"]
         rows = relation.to_arrow_table()
     except duckdb.Error as error:
@@ -233,29 +240,21 @@ def _unqualified(node: Any) -> Any:
     return exp.column(node.this) if isinstance(node, exp.Column) and node.table and not node.args.get("db") else node
 
 
-def unqualified(request: Request, span: Span, alias: str | None, schema: StructType) -> str:
-    """The text of an expression, in which columns are not qualified by the table's alias."""
-    tokens = [each for each in tokens_of(request.text) or () if span.start <= each.start and each.end <= span.end]
-    edits: list[Edit] = []
-    if alias is not None and schema.get(alias) is None:
-        for number in range(len(tokens) - 2):
-            first, dot = tokens[number], tokens[number + 1]
-            is_part = number > 0 and tokens[number - 1].upper == "."
-            if first.names and first.value.lower() == alias.lower() and dot.upper == "." and not is_part:
-                edits.append(Edit(first.start, dot.end, ""))
-    return request.expression(span, edits)
+def unqualified(request: Request, span: Span, statement: Update | Delete | Merge, schema: StructType) -> str:
+    """The text of an expression, in which columns are not qualified by the name of the table that the statement changes."""
+    return request.expression(span, [edit for parts in statement.qualifiers for edit in renaming(request.text, parts, "", schema.names)])
 
 
-def assigned(request: Request, assignments: tuple[Assignment, ...], alias: str | None, schema: StructType) -> dict[str, Span]:
+def assigned(request: Request, statement: Update | Merge, assignments: Sequence[Assignment], schema: StructType) -> dict[str, Span]:
     """The values by column, as the schema spells it. Raises InvalidRequest for an unknown column."""
     values: dict[str, Span] = {}
     for each in assignments:
-        first, *inner = [token.value for token in tokens_of(unqualified(request, each.column, alias, schema)) or () if token.upper != "."]
-        column = schema.get(first)
-        if inner:
-            raise needs_spark(request, each.column, "a field of a struct gets a value")
+        path = [token.value for token in tokens_of(unqualified(request, each.column, statement, schema)) or () if token.upper != "."]
+        column = schema.get(path[0])
         if column is None:
-            raise unknown_column(request, each.column, first, schema)
+            raise unknown_column(request, each.column, ".".join(path), schema)
+        if len(path) > 1:
+            raise needs_spark(request, each.column, "a field of a struct gets a value")
         values[column.name] = each.value
     return values
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
 
-from ...storage.errors import PredicateError, UnsupportedFeature
-from ...storage.pruning.predicate import Predicate
+from ...storage.errors import UnsupportedFeature
 from ...storage.schema.datatypes import PrimitiveType, StructType
 from ...storage.schema.schema import to_arrow
 from ...storage.schema.sqltypes import quoted_name
@@ -22,13 +21,13 @@ from ..parse.reading import Malformed, Other, Statement
 from ..parse.relations import Relation
 from ..parse.rows import Insert, Merge, Update
 from ..parse.tables import Create, Drop
-from ..places import called, not_found
+from ..places import not_found, target_edits
 from ..reports import Answer
 from ..request import Edit
 from ..run import names_answer
 from ..sources import current_tables, without_rows
-from .changing import SOURCE, change, matching_of, source_name
-from .database import NEEDS_SPARK, assigned, condition_of, known_part, run, unqualified
+from .changing import SOURCE, change, matching_of, source_edits
+from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
 from .inserting import create_with_rows, insert, insert_into, rows_of
 from .queries import as_views, query, whole_query
 from .request import LocalRequest
@@ -88,22 +87,20 @@ def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table)
     schema = table.struct
     if isinstance(statement, Merge):
         _check_merge(request, statement, schema)
-        matching = matching_of(request, statement, schema)
+        matching = matching_of(request, statement, schema, target_edits(request, statement, schema.names))
         return ANY if matching is None else matching.to_sql()
-    alias = None if isinstance(statement, Optimize) else statement.alias or called(statement.target)
     if isinstance(statement, Update):
         with _passing():
-            assigned(request, statement.assignments, alias, schema)
+            assigned(request, statement, statement.assignments, schema)
     if statement.where is None:
         return ANY
-    relations = () if isinstance(statement, Optimize) else statement.relations
-    if relations:
-        target = f"{TARGET} AS {quoted_name(alias or TARGET)}"
-        with _passing():
-            _resolve(request, statement.where, relations, target, {TARGET: to_arrow(schema).empty_table()})
-    else:
-        _check_columns(request, statement.where, alias, schema)
-    part = known_part(condition_of(request.expression(statement.where)), schema, alias)
+    called, relations, edits = TARGET, tuple[Relation, ...](), list[Edit]()
+    if not isinstance(statement, Optimize):
+        called, relations, edits = statement.called, statement.relations, target_edits(request, statement, schema.names)
+    target = f"{TARGET} AS {quoted_name(called)}"
+    with _passing():
+        _resolve(request, statement.where, relations, target, {TARGET: to_arrow(schema).empty_table()}, edits)
+    part = known_part(condition_of(request.expression(statement.where, edits)), schema, called)
     return ANY if part is None else part.to_sql()
 
 
@@ -115,33 +112,25 @@ def new_rows(request: LocalRequest, statement: Insert, table: Table) -> NewRows:
     return NewRows(ANY if statement.relations else _values(inserted.rows, schema), inserted.replaces, ANY if reads_itself else None)
 
 
-def _check_columns(request: LocalRequest, where: Span, alias: str | None, schema: StructType) -> None:
-    """Raise InvalidRequest for a column that the table lacks; what only Spark evaluates passes."""
-    try:
-        Predicate.parse(unqualified(request, where, alias, schema), schema)
-    except PredicateError as error:
-        if "columns" in error.details:
-            raise request.refused(where, error.message) from error
-
-
 def _check_merge(request: LocalRequest, statement: Merge, schema: StructType) -> None:
     """Raise InvalidRequest for a column in ON that neither side has. What only Spark evaluates passes."""
     begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
     inside = [each for each in statement.relations if each.end <= statement.source.end]
     outside = [each for each in statement.relations if each not in inside]
-    target = quoted_name(statement.alias or called(statement.target) or TARGET)
-    both = f"{TARGET} AS {target}, {SOURCE} AS {quoted_name(source_name(statement))}"
+    both = f"{TARGET} AS {quoted_name(statement.called)}, {SOURCE} AS {quoted_name(statement.source_called or SOURCE)}"
     with _passing():
         source = query(request, (statement.source,), inside, [begin], without_rows)
-        _resolve(request, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source})
+        edits = [*target_edits(request, statement, schema.names), *source_edits(request, statement, source.column_names)]
+        _resolve(request, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source}, edits)
 
 
-def _resolve(request: LocalRequest, where: Span, relations: Sequence[Relation], of: str, tables: Mapping[str, pa.Table]) -> None:
+def _resolve(
+    request: LocalRequest, where: Span, relations: Sequence[Relation], of: str, tables: dict[str, pa.Table], edits: list[Edit]
+) -> None:
     """Have DuckDB resolve a condition over tables without rows. Raises InvalidRequest, UnsupportedFeature ("Spark")."""
     views, others = as_views(request, relations, without_rows)
-    placed, bound = request.placed((where,), [Span(each.start, each.end) for each in relations])
-    condition = request.edited((where,), [*views, *placed])[where.start :].strip()
-    run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", bound, {**others, **tables})  # noqa: S608 - names are quoted
+    condition = request.sql((where,), [*edits, *views])
+    run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", {**others, **tables})  # noqa: S608 - names are quoted
 
 
 @contextmanager

@@ -172,7 +172,7 @@ def stored(request: LocalRequest, at: Span, rows: pa.Table, schema: StructType) 
     if all(" " not in each for each in casts):
         return rows
     text = f"SELECT {', '.join(casts)} FROM __sluice_rows"  # noqa: S608 - names are quoted, types are the table's own
-    return run(request, at, text, {}, {"__sluice_rows": rows})
+    return run(request, at, text, {"__sluice_rows": rows})
 
 
 def new_values(request: LocalRequest, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:

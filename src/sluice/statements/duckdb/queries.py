@@ -67,13 +67,12 @@ def query(
     whole = Span(spans[0].start, spans[-1].end)
     inside = [each for each in relations if whole.start <= each.start and each.end <= whole.end]
     views, names = _views(request, inside, reading)
-    placed, values = request.placed(spans, [Span(each.relation.start, each.relation.end) for each in views.values()])
-    tree = named_as_in_spark(parsed(request, whole, request.edited(spans, [*edits, *placed, *names]).strip()))
+    tree = named_as_in_spark(parsed(request, whole, request.sql(spans, [*edits, *names])))
     mentioned = _mentioned(tree)
-    where = _where(tree, next(iter(views.values()))) if len(views) == 1 and not values else None
+    where = _where(tree, next(iter(views.values()))) if len(views) == 1 and tree.find(exp.Placeholder) is None else None
     _check_size(request, whole, views.values(), where)
-    columns = [name for each in views.values() for name in (each.table if isinstance(each.rows, ChangeRange) else each.rows).struct.names]
-    return run(request, whole, tree, values, {view: _rows(request, each, mentioned, where) for view, each in views.items()}, columns)
+    columns = [name for each in views.values() for name in each.columns]
+    return run(request, whole, tree, {view: _rows(request, each, mentioned, where) for view, each in views.items()}, columns)
 
 
 def as_views(request: LocalRequest, relations: Sequence[Relation], reading: Reading) -> tuple[list[Edit], dict[str, pa.Table]]:
@@ -89,7 +88,7 @@ def _views(request: LocalRequest, relations: Sequence[Relation], reading: Readin
         return {}, []
     sources = sources_of(request, relations_of_sluice(request, relations), reading)
     views = {f"__sluice_t{number}": each for number, each in enumerate(sources)}
-    return views, [edit for view, each in views.items() for edit in edits_of(each.relation, view)]
+    return views, [edit for view, each in views.items() for edit in edits_of(request.text, each.relation, view, each.columns)]
 
 
 def _rows(request: LocalRequest, source: Source, mentioned: frozenset[str] | None, where: str | None) -> pa.Table:

@@ -18,7 +18,7 @@ from ..parse.cursor import Name, Span
 from ..places import known_place
 from ..request import Edit, Place, Request
 from ..session_locks import Locks
-from .database import needs_spark, run
+from .database import bound_name, needs_spark, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +68,28 @@ class LocalRequest(Request):
 
     def evaluate(self, span: Span, kind: str | None = None) -> Any:
         """What an expression without columns gives, as a type of Spark's if one is given; None for null."""
-        edits, values = self.placed((span,))
-        text = f"({self.edited((span,), edits)})"
-        text = text if kind is None else f"CAST({text} AS {kind})"
-        return run(self, span, f"SELECT {text} AS value", values, {}).column(0)[0].as_py()
+        text = self.sql((span,)) if kind is None else f"CAST({self.sql((span,))} AS {kind})"
+        return run(self, span, f"SELECT ({text}) AS value").column(0)[0].as_py()
 
     def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
         """What SELECT with these columns gives of rows."""
-        edits, values = self.placed((columns,))
-        text = self.edited((columns,), edits)[columns.start :]
-        return run(self, columns, f"SELECT {text} FROM __sluice_rows", values, {"__sluice_rows": rows})  # noqa: S608 - bound
+        return run(self, columns, f"SELECT {self.sql((columns,))} FROM __sluice_rows", {"__sluice_rows": rows})  # noqa: S608 - bound
 
     def milliseconds(self, span: Span, text: str | None = None) -> int:
         """Milliseconds since the epoch, of what DuckDB casts to a time, in the machine's time zone."""
-        edits, values = self.placed((span,)) if text is None else ([], {})
-        value = f"({self.edited((span,), edits)})" if text is None else text
+        value = f"({self.sql((span,))})" if text is None else text
         try:
-            at = run(self, span, f"SELECT TRY_CAST({value} AS TIMESTAMP) AS value", values, {}).column(0)[0].as_py()
+            at = run(self, span, f"SELECT TRY_CAST({value} AS TIMESTAMP) AS value").column(0)[0].as_py()
             if isinstance(at, datetime):
                 return int(at.timestamp() * 1000)
         except (OverflowError, ValueError) as error:
             raise self.beyond_years(span) from error
         raise self.no_time(span)
 
-    def placed(self, spans: Sequence[Span], besides: Sequence[Span] = ()) -> tuple[list[Edit], dict[str, Any]]:
-        """Names for the parameters in these parts, by which the engine binds them, and their values; none for those in `besides`."""
-        parameters = [(at, value) for span in spans for at, value in self.parameters(span)]
-        parameters = [(at, value) for at, value in parameters if not any(each.start <= at.start < each.end for each in besides)]
-        edits = [Edit(at.start, at.end, f":__sluice_{number}") for number, (at, _) in enumerate(parameters)]
-        return edits, {f"__sluice_{number}": value for number, (_, value) in enumerate(parameters)}
+    def sql(self, spans: Sequence[Span], edits: Sequence[Edit] = ()) -> str:
+        """These parts of the text with edits, in which parameters have the names by which `run` binds their values."""
+        names = [Edit(at.start, at.end, f":{bound_name(at)}") for span in spans for at, _ in self.parameters(span)]
+        return self.edited(spans, [*edits, *names])[spans[0].start :].strip()
 
     def needs_spark(self, at: Span | Name, why: str) -> UnsupportedFeature:
         """The refusal of what only Spark can carry out."""

@@ -7,8 +7,9 @@ text is cut, as sqlglot's commands do, and a name may be spelled like any keywor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar, Final
 
 from sqlglot import TokenType
@@ -90,6 +91,18 @@ def _token(text: str, kind: TokenType, value: str, start: int, end: int) -> Toke
         return Token(NUMBER, raw, start, end, "")
     first = raw[:1]
     return Token(WORD if first.isalnum() or first == "_" else SYMBOL, raw, start, end, raw.upper())
+
+
+def qualified_in(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """The names with several parts, without their points; the last part may be a star."""
+    parts: list[Token] = []
+    for before, token in pairwise([*tokens[:1], *tokens, *tokens[:1]]):
+        if parts and before.upper == "." and (token.names or token.upper == "*"):
+            parts.append(token)
+        elif token.upper != ".":
+            if len(parts) > 1:
+                yield parts
+            parts = [token] if token.names else []
 
 
 def statements_in(text: str) -> tuple[Span, ...]:

@@ -7,11 +7,11 @@ queries in their brackets are not. A name that the query defines itself (WITH) i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from .cursor import CLOSING, DEPTH_MAX, NUMBER, OPENING, STRING, WORD, Cursor, Name, Span, Token, Unreadable, words_in
+from .cursor import CLOSING, DEPTH_MAX, NUMBER, OPENING, STRING, WORD, Cursor, Name, Span, Token, Unreadable, qualified_in, words_in
 
 # Words that follow a table and are not what it is called.
 NO_ALIAS: Final = words_in(
@@ -58,8 +58,8 @@ class Between:
 class Relation:
     """A table in a query: everything at `text[start:end]` names it.
 
-    An alias may be put at `alias_at`, unless `has_alias`: it has one, or can have none (TABLE t). `again` is the place of a second
-    version, time or range.
+    An alias may be put at `alias_at`, unless `has_alias`: it has one, or can have none (TABLE t). Without one it is `called` something.
+    `again` is the place of a second version, time or range.
     """
 
     name: Name
@@ -67,6 +67,7 @@ class Relation:
     end: int
     alias_at: int
     has_alias: bool
+    called: str
     as_of: AsOf | None = None
     changes: Changes | None = None
     between: Between | None = None
@@ -97,17 +98,33 @@ class _Search:
 
 
 def relations_in(
-    cursor: Cursor, *, is_query: bool = True, expects: bool = False, defined: frozenset[str] = frozenset()
+    cursor: Cursor, *, is_query: bool = True, expects: bool = False, defined: frozenset[str] = frozenset(), target: Name | None = None
 ) -> tuple[Relation, ...]:
     """The tables that are named between the cursor and its end, in the order of the text; in brackets only unless `is_query`.
 
-    `expects`: a table comes first. `defined` are names, in lower case, that queries in front of it define.
+    `expects`: a table comes first. `defined` are names, in lower case, that queries in front of it define. `target` is the table that the
+    statement changes, if it has no alias.
     Nothing that is not a query is an error here, since it is one to Spark. Nesting that is deeper than DEPTH_MAX, and brackets that do
     not match, hide what is in them.
     """
     search = _Search(cursor.text, cursor.tokens)
     _scan(search, cursor.at, cursor.end, _Level(is_query, expects), defined, 0)
-    return tuple(sorted(search.found, key=lambda each: each.start))
+    relations = sorted(search.found, key=lambda each: each.start)
+    names = [each.name for each in relations if not each.has_alias] + ([] if target is None else [target])
+    return tuple([replace(each, called=called_among(each.name, names, cursor)) for each in relations])
+
+
+def called_among(name: Name, names: Sequence[Name], cursor: Cursor) -> str:
+    """What a table without an alias is called in front of columns: its last part, as in Spark.
+
+    It is called by its whole name where that stands in front of a column and another of the names has the same last part.
+    """
+    whole, last = [part.lower() for part in name.parts], name.parts[-1]
+    others = [[part.lower() for part in each.parts] for each in names]
+    if not [each for each in others if each != whole and each[-1] == whole[-1]]:
+        return last
+    qualified = [[part.value.lower() for part in parts[:-1]] for parts in qualified_in(cursor.tokens[cursor.at : cursor.end])]
+    return ".".join(name.parts) if whole in [each[: len(whole)] for each in qualified] else last
 
 
 def definitions_before(cursor: Cursor) -> tuple[int, tuple[Relation, ...], frozenset[str]]:
@@ -237,7 +254,7 @@ def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[s
         if changes is None:
             return _brackets(search, here, level, defined, depth)
         end = here.tokens[here.at - 1].end
-        search.found.append(Relation(name, name.start, end, end, _has_alias(here), changes=changes))
+        search.found.append(Relation(name, name.start, end, end, _has_alias(here), name.parts[-1], changes=changes))
         return here.at
     as_of, between = _as_of(here), _between(here)
     both = None if as_of is None or between is None else Span(between.after.start, between.up_to.end)
@@ -252,7 +269,8 @@ def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[s
             here.at = _closed(here)
     if len(name.parts) != 1 or name.parts[0].lower() not in defined:
         alias_at = here.tokens[here.at - 1].end
-        search.found.append(Relation(name, name.start, end, alias_at, level.bare or _has_alias(here), as_of, None, between, again))
+        has_alias = level.bare or _has_alias(here)
+        search.found.append(Relation(name, name.start, end, alias_at, has_alias, name.parts[-1], as_of, None, between, again))
     return here.at
 
 

@@ -7,9 +7,10 @@ from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
 from .cursor import WORD, Cursor, Name, Once, Span, Unreadable, position
-from .relations import NO_ALIAS, Relation, relations_in
+from .relations import NO_ALIAS, Relation, called_among, relations_in
 
 _QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
+Qualifiers: TypeAlias = "tuple[tuple[str, ...], ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,13 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """UPDATE target [alias] SET ... [WHERE ...]; `relations` are the tables of subqueries."""
+    """UPDATE target [alias] SET ... [WHERE ...]; `relations` are the tables of subqueries. The target is `called` so, and one of the
+    `qualifiers` may precede its columns.
+    """
 
     target: Name
-    alias: str | None
+    called: str
+    qualifiers: Qualifiers
     assignments: tuple[Assignment, ...]
     where: Span | None
     relations: tuple[Relation, ...] = ()
@@ -57,10 +61,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """DELETE FROM target [alias] [WHERE ...]; `relations` are the tables of subqueries."""
+    """DELETE FROM target [alias] [WHERE ...]; `relations` are the tables of subqueries. The target is `called` so, and one of the
+    `qualifiers` may precede its columns.
+    """
 
     target: Name
-    alias: str | None
+    called: str
+    qualifiers: Qualifiers
     where: Span | None
     relations: tuple[Relation, ...] = ()
 
@@ -82,13 +89,15 @@ class MergeClause:
 class Merge:
     """MERGE INTO target [alias] USING source [alias] ON on WHEN ...; the source is a table or a query in brackets.
 
-    `relations` are the tables of the source and of subqueries.
+    `relations` are the tables of the source and of subqueries. The target is `called` so, and one of the `qualifiers`
+    may precede its columns; `source_called` is None for a query without an alias.
     """
 
     target: Name
-    alias: str | None
+    called: str
+    qualifiers: Qualifiers
     source: Span
-    source_alias: str | None
+    source_called: str | None
     on: Span
     clauses: tuple[MergeClause, ...]
     evolves: bool = False
@@ -203,29 +212,34 @@ def update(here: Cursor) -> Update:
     """UPDATE."""
     target = here.name()
     alias = here.alias(NO_ALIAS)
-    relations = relations_in(here, is_query=False)
+    relations, called, qualifiers = _tables(here, target, alias)
     here.required("SET")
-    assignments = _assignments(here, _called(target, alias), lambda at: at.sees("WHERE"))
+    assignments = _assignments(here, qualifiers, lambda at: at.sees("WHERE"))
     where = here.rest("a condition") if here.clause("WHERE") else None
-    return Update(target, alias, assignments, where, relations)
+    return Update(target, called, qualifiers, assignments, where, relations)
 
 
-def _called(target: Name, alias: str | None) -> str:
-    """The name that may precede a column of the table."""
-    return (alias or target.parts[-1]).lower()
+def _tables(here: Cursor, target: Name, alias: str | None, *, expects: bool = False) -> tuple[tuple[Relation, ...], str, Qualifiers]:
+    """The tables that are named up to the end; what the target is called beside them; what may precede its columns, in lower case."""
+    relations = relations_in(here, is_query=expects, expects=expects, target=None if alias else target)
+    if alias is not None:
+        return relations, alias, ((alias.lower(),),)
+    whole = tuple(part.lower() for part in target.parts)
+    return relations, called_among(target, [each.name for each in relations if not each.has_alias], here), (whole, whole[-1:])
 
 
 class _Assigned:
-    """The columns that get a value in one list; `called` may precede them."""
+    """The columns that get a value in one list; one of the qualifiers may precede them."""
 
-    def __init__(self, called: str) -> None:
-        self._called = called
+    def __init__(self, qualifiers: Qualifiers) -> None:
+        self._qualifiers = qualifiers
         self._paths: dict[tuple[str, ...], Span] = {}
 
     def note(self, here: Cursor, name: Name) -> Span:
         """The place of a column. Raises Unreadable if it, a column around it, or a field of it, has a value already."""
         parts = tuple(part.lower() for part in name.parts)
-        path = parts[1:] if len(parts) > 1 and parts[0] == self._called else parts
+        qualifiers = [each for each in self._qualifiers if len(parts) > len(each) and parts[: len(each)] == each]
+        path = parts[len(qualifiers[0]) :] if qualifiers else parts
         at = Span(name.start, name.end)
         for other, first in self._paths.items():
             if other == path:
@@ -236,10 +250,10 @@ class _Assigned:
         return at
 
 
-def _assignments(here: Cursor, called: str, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
+def _assignments(here: Cursor, qualifiers: Qualifiers, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
     """column = value, ... up to where `ends` says. Raises Unreadable for a column with two values."""
     assignments: list[Assignment] = []
-    assigned = _Assigned(called)
+    assigned = _Assigned(qualifiers)
     while True:
         name = here.name()
         column = assigned.note(here, name)
@@ -256,9 +270,9 @@ def delete(here: Cursor) -> Delete:
     here.expect("FROM")
     target = here.name()
     alias = here.alias(NO_ALIAS)
-    relations = relations_in(here, is_query=False)
+    relations, called, qualifiers = _tables(here, target, alias)
     where = here.rest("a condition") if here.clause("WHERE") else None
-    return Delete(target, alias, where, relations)
+    return Delete(target, called, qualifiers, where, relations)
 
 
 def truncate(here: Cursor) -> Truncate:
@@ -274,7 +288,7 @@ def merge(here: Cursor) -> Merge:
     target = here.name()
     alias = here.alias(NO_ALIAS)
     here.expect("USING")
-    relations = relations_in(here, expects=True)
+    relations, called, qualifiers = _tables(here, target, alias, expects=True)
     begin = here.at
     if here.sees("("):
         here.inside()
@@ -287,19 +301,21 @@ def merge(here: Cursor) -> Merge:
                 here.at += 1
     source = Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
     source_alias = here.alias(NO_ALIAS)
+    named = [each.called for each in relations if each.start == source.start and each.changes is None]
+    source_called = source_alias or (named[0] if named else None)
     here.expect("ON")
     on = here.until(_is_clause, "a condition")
     clauses: list[MergeClause] = []
     while here.take("WHEN"):
-        clauses.append(_clause(here, _called(target, alias)))
-    return Merge(target, alias, source, source_alias, on, tuple(clauses), evolves, relations)
+        clauses.append(_clause(here, qualifiers))
+    return Merge(target, called, qualifiers, source, source_called, on, tuple(clauses), evolves, relations)
 
 
 def _is_clause(here: Cursor) -> bool:
     return here.sees("WHEN", "MATCHED") or here.sees("WHEN", "NOT", "MATCHED")
 
 
-def _clause(here: Cursor, called: str) -> MergeClause:
+def _clause(here: Cursor, qualifiers: Qualifiers) -> MergeClause:
     kind = "not_matched" if here.take("NOT") else "matched"
     here.expect("MATCHED")
     if kind == "not_matched" and here.take_one("BY TARGET", "BY SOURCE") == "BY SOURCE":
@@ -312,17 +328,17 @@ def _clause(here: Cursor, called: str) -> MergeClause:
         here.expect("SET")
         if here.take("*"):
             return MergeClause(kind, "update_all", condition)
-        return MergeClause(kind, "update", condition, _assignments(here, called, _is_clause))
+        return MergeClause(kind, "update", condition, _assignments(here, qualifiers, _is_clause))
     if kind == "not_matched" and here.take("INSERT"):
         if here.take("*"):
             return MergeClause(kind, "insert_all", condition)
-        return MergeClause(kind, "insert", condition, _inserted(here, called))
+        return MergeClause(kind, "insert", condition, _inserted(here, qualifiers))
     raise here.unreadable("expected INSERT" if kind == "not_matched" else "expected UPDATE SET or DELETE")
 
 
-def _inserted(here: Cursor, called: str) -> tuple[Assignment, ...]:
+def _inserted(here: Cursor, qualifiers: Qualifiers) -> tuple[Assignment, ...]:
     """(columns) VALUES (values)."""
-    listed, assigned = here.at, _Assigned(called)
+    listed, assigned = here.at, _Assigned(qualifiers)
     names = [assigned.note(here, name) for name in _names(here)]
     here.expect("VALUES")
     at = here.at

@@ -22,7 +22,7 @@ from ..parse.maintenance import Optimize
 from ..parse.reading import Malformed, Other, Statement
 from ..parse.rows import Insert, Merge
 from ..parse.tables import Create
-from ..places import called, relations_of_sluice, source_called
+from ..places import relations_of_sluice, target_edits
 from ..reports import Answer
 from ..request import Edit
 from ..sources import at_one_moment
@@ -74,12 +74,12 @@ def sought(request: SparkRequest, statement: RowChange | Optimize, table: Table)
     if isinstance(statement, Optimize):
         return ANY if statement.where is None else _condition(request, table.struct, request.expression(statement.where), None)
     with views_of(request, relations_of_sluice(request, statement.relations), at_one_moment) as edits:
+        edits = [*edits, *target_edits(request, statement, table.struct.names)]
         if isinstance(statement, Merge):
             return _matching(request, statement, table.struct, edits)
         if statement.where is None:
             return ANY
-        alias = statement.alias or called(statement.target)
-        return _condition(request, table.struct, request.expression(statement.where, edits), alias)
+        return _condition(request, table.struct, request.expression(statement.where, edits), statement.called)
 
 
 def new_rows(request: SparkRequest, statement: Insert, table: Table) -> NewRows:
@@ -125,9 +125,7 @@ def _is_written_out(frame: DataFrame) -> bool:
 
 def _matching(request: SparkRequest, statement: Merge, schema: StructType, edits: Sequence[Edit]) -> str:
     """What a MERGE's ON says of the table alone."""
-    target = request.spark.createDataFrame([], to_spark(schema))
-    alias, source = statement.alias or called(statement.target), source_called(statement)
-    target = target if alias is None else target.alias(alias)
+    target, source = request.spark.createDataFrame([], to_spark(schema)).alias(statement.called), statement.source_called
     rows = source_rows(request, statement, edits)
     pairs = target.crossJoin(rows if source is None else rows.alias(source))
     tree = resolved(pairs, request.expression(statement.on, edits), "the merge", subqueries=True)

@@ -88,7 +88,7 @@ def views_of(request: SparkRequest, relations: Sequence[SluiceRelation], reading
         for source in sources_of(request, relations, reading):
             names.append(f"__sluice_{uuid.uuid4().hex}")
             _rows(request, source).createTempView(names[-1])
-            edits += edits_of(source.relation, names[-1])
+            edits += edits_of(request.text, source.relation, names[-1], source.columns)
         yield edits
     finally:
         for name in names:

@@ -33,7 +33,7 @@ from ..parse.cursor import Span
 from ..parse.rows import Assignment, Delete, Insert, Merge, MergeClause
 from ..parse.tables import Create
 from ..partitions import equals, left_to_table, names_for, partition_of
-from ..places import called, catalog_of, relations_of_sluice, source_called, title
+from ..places import catalog_of, relations_of_sluice, target_edits, title
 from ..request import Edit, Place
 from ..sources import Reading, at_one_moment
 from .queries import views_of
@@ -157,7 +157,8 @@ def change(request: SparkRequest, statement: RowChange, part: Transaction, readi
     for view in _views_in_subqueries(request, statement):
         depend_on_reads(part, view)
     with views_of(request, relations_of_sluice(request, statement.relations), reading) as edits:
-        return merge_rows(part, request.spark, _merge_request(request, statement, edits))
+        own = target_edits(request, statement, part.struct.names)
+        return merge_rows(part, request.spark, _merge_request(request, statement, [*edits, *own]))
 
 
 def _views_in_subqueries(request: SparkRequest, statement: RowChange) -> list[DataFrame]:
@@ -169,14 +170,14 @@ def _views_in_subqueries(request: SparkRequest, statement: RowChange) -> list[Da
 
 
 def _merge_request(request: SparkRequest, statement: RowChange, edits: Sequence[Edit]) -> MergeRequest:
-    alias = statement.alias or called(statement.target)
+    alias = statement.called
     if isinstance(statement, Merge):
         return MergeRequest(
             source_rows(request, statement, edits),
             request.expression(statement.on, edits),
             [_clause(request, each, edits) for each in statement.clauses],
             alias,
-            source_called(statement),
+            statement.source_called,
             schema_evolution=statement.evolves,
             subqueries=True,
         )
@@ -198,4 +199,4 @@ def _clause(request: SparkRequest, clause: MergeClause, edits: Sequence[Edit]) -
 
 
 def _assigned(request: SparkRequest, assignments: Sequence[Assignment], edits: Sequence[Edit]) -> dict[str, Column | str]:
-    return {each.column.of(request.text): request.expression(each.value, edits) for each in assignments}
+    return {request.expression(each.column, edits): request.expression(each.value, edits) for each in assignments}
