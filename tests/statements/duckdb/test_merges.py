@@ -7,11 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import sluice
 from sluice.statements.duckdb import engine
+from sluice.statements.duckdb.database import run
+from sluice.statements.duckdb.request import LocalRequest
+from sluice.statements.parse.cursor import Span
 
 from ...spark_integration.rows.model import Ambiguous, Row, Ruled, changes
 from ...spark_integration.rows.random_operations import Operation, operation, rows
@@ -228,3 +232,36 @@ def test_rows_with_a_primary_key(warehouse: Warehouse) -> None:
             )
     warehouse.sql("MERGE INTO sales.k t USING (SELECT 1 AS id) s ON false WHEN NOT MATCHED THEN INSERT (id, p, n) VALUES (s.id, 'a', 11)")
     assert warehouse.rows("SELECT n FROM sales.k WHERE id = 1") == [(11,)]
+
+
+def test_a_statement_has_one_connection(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its queries sees its own tables only, and with the statement the connection ends, also with one that fails."""
+    made: list[duckdb.DuckDBPyConnection] = []
+    connect = duckdb.connect
+
+    def connecting(*values: Any, **named: Any) -> duckdb.DuckDBPyConnection:
+        for each in made:
+            with pytest.raises(duckdb.ConnectionException, match="closed"):
+                each.execute("SELECT 1")
+        made.append(connect(*values, **named))
+        return made[-1]
+
+    create = "CREATE TABLE sales.{0} USING sluice AS SELECT * FROM VALUES {1} AS x(id)"
+    warehouse.sql(create.format("t", "(1L), (2L)"), create.format("s", "(2L), (3L)"))
+    monkeypatch.setattr(duckdb, "connect", connecting)
+    warehouse.sql("MERGE INTO sales.t USING sales.s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    assert len(made) == 1
+    with pytest.raises(sluice.InvalidRequest, match="__sluice_source"):
+        warehouse.sql("DELETE FROM sales.t WHERE id IN (SELECT __sluice_source.id FROM sales.s)")
+    assert len(made) == 2
+    assert warehouse.rows("SELECT count(*) FROM sales.t") == [(3,)]
+
+
+def test_views_of_a_query_are_gone_after_it() -> None:
+    request = LocalRequest("SELECT 1")
+    assert run(request, Span(0, 8), "SELECT a FROM one", {"one": pa.table({"a": [1]})}).to_pylist() == [{"a": 1}]
+    for text in ("SELECT a FROM one", "SELECT a FROM two"):
+        with pytest.raises(sluice.InvalidRequest, match="does not exist"):
+            run(request, Span(0, 8), text, {"three": pa.table({"a": [3]})})
+    [connection] = request.connections
+    assert connection.sql("SHOW ALL TABLES").fetchall() == []

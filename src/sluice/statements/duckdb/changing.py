@@ -44,7 +44,6 @@ from ...tables.write.row_operations import keys_changed, require_no_keys, target
 from ...tables.write.upsert import Keys, newest_key, upsert_rows
 from ..engine import RowChange
 from ..parse.cursor import Name, Span
-from ..parse.relations import Relation
 from ..parse.rows import Delete, Merge, MergeClause, Update
 from ..places import renaming, target_edits
 from ..request import Edit
@@ -80,9 +79,8 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, readi
     check_clauses(statement.clauses)
     if statement.evolves:
         raise request.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
-    inside = [each for each in statement.relations if each.end <= statement.source.end]
-    rows_of_source = _source(request, statement.source, inside, reading)
-    views, tables = as_views(request, [each for each in statement.relations if each not in inside], reading)
+    rows_of_source = source_of(request, statement, reading)
+    views, tables = as_views(request, [each for each in statement.relations if each.start >= statement.source.end], reading)
     replaces = any(clause.matched != NOT_MATCHED for clause in statement.clauses)
     with part.operation("MERGE", replaces=replaces) as operation:
         draft = operation.draft
@@ -105,11 +103,12 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, readi
     return counts
 
 
-def _source(request: LocalRequest, at: Span, relations: Sequence[Relation], reading: Reading) -> pa.Table:
+def source_of(request: LocalRequest, statement: Merge, reading: Reading) -> pa.Table:
     """The rows of the source. A query in brackets is run without them, since DuckDB renames columns of one name in an inner query."""
+    at = statement.source
     if request.text[at.start] == "(":
-        return query(request, (Span(at.start + 1, at.end - 1),), relations, (), reading)
-    return query(request, (at,), relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
+        return query(request, (Span(at.start + 1, at.end - 1),), statement.relations, (), reading)
+    return query(request, (at,), statement.relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
 
 
 def source_edits(request: LocalRequest, statement: Merge, columns: Sequence[str]) -> list[Edit]:
@@ -344,9 +343,7 @@ def _update(request: LocalRequest, statement: Update, part: Transaction, reading
 def _delete(request: LocalRequest, statement: Delete, part: Transaction, reading: Reading) -> RowCounts:
     if statement.relations:
         return _by_duckdb(request, statement, part, reading, {})
-    where = "TRUE"
-    if statement.where is not None:
-        where = unqualified(request, statement.where, statement, part.struct)
+    where = "TRUE" if statement.where is None else unqualified(request, statement.where, statement, part.struct)
     with _evaluating(request, statement.where or statement.target):
         return RowCounts(deleted=_counted(part, lambda: part.delete(where), "numDeletedRows"))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NEEDS_SPARK: Final = "Spark"
 """The feature that refusals name."""
-_ALONE: Final = {
+_ALONE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": "false",
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
@@ -105,8 +105,15 @@ def bound_name(at: Span) -> str:
     return f"__sluice_{at.start}"
 
 
+class Connected(Request):
+    """A request whose queries share a connection, which it has from the first one on; whoever makes the request closes it."""
+
+    __slots__ = ()
+    connections: list[duckdb.DuckDBPyConnection]
+
+
 def run(
-    request: Request,
+    request: Connected,
     at: Span,
     query: str | exp.Query,
     tables: Mapping[str, pa.Table] | None = None,
@@ -129,11 +136,11 @@ def run(
         raise request.refused(at, _TOO_DEEP) from error
     except UnsupportedError as error:
         raise needs_spark(request, at, f"DuckDB has no counterpart of this ({error})") from error
-    connection = duckdb.connect(":memory:", config={name: value for name, value in _ALONE.items() if name != "lock_configuration"})
+    connection = request.connections[0] if request.connections else duckdb.connect(":memory:", config=_ALONE)
+    request.connections[:] = [connection]
     try:
         for name, rows in tables.items():
             connection.register(name, rows)
-        connection.execute("SET lock_configuration = true")
         named = {each.name for each in tree.find_all(exp.Placeholder)}
         values = {name: value for at, value in request.parameters(whole) if (name := bound_name(at)) in named} if named else None
         relation = connection.sql(text, params=values)
@@ -142,7 +149,8 @@ def run(
     except duckdb.Error as error:
         raise _refused(request, at, error, columns or [name for rows in tables.values() for name in rows.column_names]) from error
     finally:
-        connection.close()
+        for name in tables:
+            connection.unregister(name)
     return _as_spark_sums(rows, sums)
 
 

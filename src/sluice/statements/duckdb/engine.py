@@ -26,10 +26,10 @@ from ..reports import Answer
 from ..request import Edit
 from ..run import names_answer
 from ..sources import current_tables, without_rows
-from .changing import SOURCE, change, matching_of, source_edits
+from .changing import SOURCE, change, matching_of, source_edits, source_of
 from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
 from .inserting import create_with_rows, insert, insert_into, rows_of
-from .queries import as_views, query, whole_query
+from .queries import as_views, whole_query
 from .request import LocalRequest
 from .targets import TARGET
 
@@ -114,12 +114,10 @@ def new_rows(request: LocalRequest, statement: Insert, table: Table) -> NewRows:
 
 def _check_merge(request: LocalRequest, statement: Merge, schema: StructType) -> None:
     """Raise InvalidRequest for a column in ON that neither side has. What only Spark evaluates passes."""
-    begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
-    inside = [each for each in statement.relations if each.end <= statement.source.end]
-    outside = [each for each in statement.relations if each not in inside]
+    outside = [each for each in statement.relations if each.start >= statement.source.end]
     both = f"{TARGET} AS {quoted_name(statement.called)}, {SOURCE} AS {quoted_name(statement.source_called or SOURCE)}"
     with _passing():
-        source = query(request, (statement.source,), inside, [begin], without_rows)
+        source = source_of(request, statement, without_rows)
         edits = [*target_edits(request, statement, schema.names), *source_edits(request, statement, source.column_names)]
         _resolve(request, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source}, edits)
 

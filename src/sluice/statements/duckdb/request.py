@@ -16,13 +16,13 @@ from ...storage.expressions.render import literal_sql
 from ...storage.schema.datatypes import StructType
 from ..parse.cursor import Name, Span
 from ..places import known_place
-from ..request import Edit, Place, Request
+from ..request import Edit, Place
 from ..session_locks import Locks
-from .database import bound_name, needs_spark, run
+from .database import Connected, bound_name, needs_spark, run
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRequest(Request):
+class LocalRequest(Connected):
     """A statement that this process carries out."""
 
     text: str
@@ -33,6 +33,7 @@ class LocalRequest(Request):
     """Queries that would read more bytes of data files are left to Spark; None: no query is."""
     session_locks: Locks | None = field(default=None, repr=False)
     if_version: int | None = None
+    connections: list[Any] = field(default_factory=list, repr=False, compare=False)
     has_only_sluice: ClassVar[bool] = True
 
     @property

@@ -41,8 +41,12 @@ def run(
     more than `max_bytes` of data files. Otherwise as `sluice.sql`.
     """
     request = LocalRequest(text, args, coordinator, storage_options, max_bytes, locks)
-    _require_something_at_commas(request, bare(read(text)))
-    return carry_out(engine, request)
+    try:
+        _require_something_at_commas(request, bare(read(text)))
+        return carry_out(engine, request)
+    finally:
+        for each in request.connections:
+            each.close()
 
 
 def _require_something_at_commas(request: LocalRequest, statement: Statement) -> None:

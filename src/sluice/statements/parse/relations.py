@@ -103,9 +103,8 @@ def relations_in(
     """The tables that are named between the cursor and its end, in the order of the text; in brackets only unless `is_query`.
 
     `expects`: a table comes first. `defined` are names, in lower case, that queries in front of it define. `target` is the table that the
-    statement changes, if it has no alias.
-    Nothing that is not a query is an error here, since it is one to Spark. Nesting that is deeper than DEPTH_MAX, and brackets that do
-    not match, hide what is in them.
+    statement changes, if it has no alias. Nothing that is not a query is an error here, since it is one to Spark. Nesting that is deeper
+    than DEPTH_MAX, and brackets that do not match, hide what is in them.
     """
     search = _Search(cursor.text, cursor.tokens)
     _scan(search, cursor.at, cursor.end, _Level(is_query, expects), defined, 0)
@@ -115,10 +114,7 @@ def relations_in(
 
 
 def called_among(name: Name, names: Sequence[Name], cursor: Cursor) -> str:
-    """What a table without an alias is called in front of columns: its last part, as in Spark.
-
-    It is called by its whole name where that stands in front of a column and another of the names has the same last part.
-    """
+    """What a table without an alias is called: its last part; its whole name if the text has that before columns, and another the part."""
     whole, last = [part.lower() for part in name.parts], name.parts[-1]
     others = [[part.lower() for part in each.parts] for each in names]
     if not [each for each in others if each != whole and each[-1] == whole[-1]]:

@@ -47,9 +47,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """UPDATE target [alias] SET ... [WHERE ...]; `relations` are the tables of subqueries. The target is `called` so, and one of the
-    `qualifiers` may precede its columns.
-    """
+    """UPDATE target [alias] SET ... [WHERE ...]; `relations` are the tables of subqueries, `called` and `qualifiers` as in Merge."""
 
     target: Name
     called: str
@@ -61,9 +59,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """DELETE FROM target [alias] [WHERE ...]; `relations` are the tables of subqueries. The target is `called` so, and one of the
-    `qualifiers` may precede its columns.
-    """
+    """DELETE FROM target [alias] [WHERE ...]; `relations` are the tables of subqueries, `called` and `qualifiers` as in Merge."""
 
     target: Name
     called: str
