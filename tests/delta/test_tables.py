@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -304,3 +306,27 @@ def test_vacuum_keeps_what_readers_need_unless_forced(made: Made, place: Place, 
     finally:
         spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert list(Path(place.location).rglob("*.parquet")) == []
+
+
+def test_every_operation_that_commits_takes_if_version(made: Made, place: Place, spark: SparkSession) -> None:
+    table = made(MON)
+    for _ in range(2):
+        place.table().append(place.table().snapshot().to_arrow())
+    past, now = place.table().version - 1, place.table().version
+    first_ms = min(each.timestamp for each in place.table().history())
+    first = datetime.fromtimestamp(first_ms / 1000, ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone"))))
+    operations: list[Callable[[int], Any]] = [
+        lambda version: table.optimize(if_version=version).executeCompaction(),
+        lambda version: table.restoreToVersion(0, if_version=version),
+        lambda version: table.restoreToTimestamp(first.strftime("%Y-%m-%d %H:%M:%S.%f"), if_version=version),
+        lambda version: table.optimize(if_version=version).executeZOrderBy("id"),
+        lambda version: table.addFeatureSupport("changeDataFeed", if_version=version),
+        lambda version: table.upgradeTableProtocol(3, 7, if_version=version),
+    ]
+    for operation in operations:
+        with pytest.raises(sluice.ConcurrentModification, match="expected-version"):
+            operation(past)
+        assert place.table().version == now
+    for number, operation in enumerate(operations[:2]):
+        operation(now + number)
+    assert place.table().version == now + 2

@@ -285,9 +285,11 @@ class DeltaTable:
 
     # -- reorganising ------------------------------------------------------------------------------------------------
 
-    def optimize(self) -> DeltaOptimizeBuilder:
-        """Rewrite files as fewer, larger or ordered ones; the builder says which and how."""
-        return DeltaOptimizeBuilder(self._optimized)
+    def optimize(self, *, if_version: int | None = None) -> DeltaOptimizeBuilder:
+        """Rewrite files as fewer, larger or ordered ones; the builder says which and how. With `if_version` nothing may come between that
+        version and the commits.
+        """
+        return DeltaOptimizeBuilder(self._optimized, Optimization(if_version=if_version))
 
     def _optimized(self, optimization: Optimization) -> DataFrame:
         return frame(self._spark, run_optimize(self._table, optimization, user_metadata_of(self._spark)))
@@ -305,19 +307,23 @@ class DeltaTable:
 
     # -- going back, copying, features -------------------------------------------------------------------------------
 
-    def restoreToVersion(self, version: int) -> DataFrame:
-        """Make the table what it was at a version. Returns one row: sizes and numbers of files.
+    def restoreToVersion(self, version: int, *, if_version: int | None = None) -> DataFrame:
+        """Make the table what it was at a version, with `if_version` only as the version after that one. Returns one row: sizes and
+        numbers of files.
 
         Raises AnalysisException for a version that is not there, MissingObject if files of it are gone.
         """
         with as_spark_users_know():
-            return frame(self._spark, restored(self._table, self._table.restore(version, user_metadata=user_metadata_of(self._spark))))
+            return self._restored(version, None, if_version)
 
-    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+    def restoreToTimestamp(self, timestamp: str, *, if_version: int | None = None) -> DataFrame:
         """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
         with as_spark_users_know():
-            at = milliseconds(self._spark, timestamp)
-            return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, user_metadata=user_metadata_of(self._spark))))
+            return self._restored(None, milliseconds(self._spark, timestamp), if_version)
+
+    def _restored(self, version: int | None, timestamp: int | None, if_version: int | None) -> DataFrame:
+        commit = self._table.restore(version, timestamp, if_version=if_version, user_metadata=user_metadata_of(self._spark))
+        return frame(self._spark, restored(self._table, commit))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
         """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
@@ -347,17 +353,17 @@ class DeltaTable:
         with as_spark_users_know():
             self._table.generate(mode.lower())
 
-    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int, *, if_version: int | None = None) -> None:
         """Raise the table's protocol to at least these versions, 3 and 7 at most; nothing is ever lowered."""
         with as_spark_users_know():
-            self._table.upgrade_protocol(readerVersion, writerVersion)
+            self._table.upgrade_protocol(readerVersion, writerVersion, if_version=if_version)
 
-    def addFeatureSupport(self, featureName: str) -> None:
+    def addFeatureSupport(self, featureName: str, *, if_version: int | None = None) -> None:
         """Add a feature to the table's protocol. Raises AnalysisException for one that sluice does not implement."""
         with as_spark_users_know():
-            self._table.add_feature(featureName)
+            self._table.add_feature(featureName, if_version=if_version)
 
-    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None, *, if_version: int | None = None) -> None:
         """Take a feature that nothing uses out of the table's protocol. Raises AnalysisException, also for `truncateHistory`."""
         with as_spark_users_know():
             if truncateHistory:
@@ -366,7 +372,7 @@ class DeltaTable:
                     "vacuum remove what is older than the table's retention",
                     features=[featureName],
                 )
-            if self._table.drop_feature(featureName) is None:
+            if self._table.drop_feature(featureName, if_version=if_version) is None:
                 had = ", ".join(self._table.detail().features)
                 raise InvalidRequest(f"the table has no feature {featureName!r}; it has {had}", feature=featureName)
 

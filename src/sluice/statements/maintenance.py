@@ -32,9 +32,10 @@ class Optimization:
     mode: str = "minor"
     target_file_size: int | str | None = None
     z_order_by: tuple[str, ...] | None = None
+    if_version: int | None = None
 
 
-def run_optimize(table: Table, optimization: Optimization, user_metadata: str | None = None, if_version: int | None = None) -> Answer:
+def run_optimize(table: Table, optimization: Optimization, user_metadata: str | None = None) -> Answer:
     """Run it; the metrics have Delta's names, and null for what sluice does not measure."""
     where = " AND ".join(f"({each})" for each in optimization.where) or None
     before = table.refresh("latest").snapshot()
@@ -44,7 +45,7 @@ def run_optimize(table: Table, optimization: Optimization, user_metadata: str | 
         where,
         target_file_size=optimization.target_file_size,
         z_order_by=optimization.z_order_by,
-        if_version=if_version,
+        if_version=optimization.if_version,
         user_metadata=user_metadata,
     )
     numbers = _numbers(table, before, where, commit, ordered=optimization.z_order_by is not None or bool(table.clustering_columns))
@@ -123,16 +124,16 @@ def optimize(request: Request, statement: Optimize, place: Place) -> Answer:
     """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""
     where = () if statement.where is None else (request.expression(statement.where),)
     order = statement.z_order_by or None
-    how = Optimization(where, "full" if statement.full else "major" if order else "minor", None, order)
-    return run_optimize(opened(place), how, request.user_metadata, request.if_version)
+    how = Optimization(where, "full" if statement.full else "major" if order else "minor", None, order, if_version=request.if_version)
+    return run_optimize(opened(place), how, request.user_metadata)
 
 
 def compact(request: Request, statement: Compact, place: Place) -> Answer:
     """Rewrite files as fewer ones: MINOR small files, MAJOR also those with deleted rows. Answers one row: path and metrics."""
     table = opened(place)
     where = partition_condition(request, statement.partition, table.struct, table.partition_columns)
-    how = Optimization(() if where is None else (where,), statement.mode)
-    return run_optimize(table, how, request.user_metadata, request.if_version)
+    how = Optimization(() if where is None else (where,), statement.mode, if_version=request.if_version)
+    return run_optimize(table, how, request.user_metadata)
 
 
 def vacuum(request: Request, statement: Vacuum, place: Place) -> Answer:
@@ -189,7 +190,7 @@ def clone(request: Request, statement: Clone, source: Place) -> Answer:
 def reorganise(request: Request, statement: Reorganise, place: Place) -> Answer:
     """Write files with deleted rows again without them, and merge small ones. Answers one row: path and metrics."""
     where = () if statement.where is None else (request.expression(statement.where),)
-    return run_optimize(opened(place), Optimization(where, "major"), request.user_metadata, request.if_version)
+    return run_optimize(opened(place), Optimization(where, "major", if_version=request.if_version), request.user_metadata)
 
 
 def repair(request: Request, statement: Repair, place: Place) -> Answer:

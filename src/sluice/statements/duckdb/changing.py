@@ -187,15 +187,10 @@ def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source
 # -- which rows ----------------------------------------------------------------------------------------------------------
 
 
-def matching_of(request: LocalRequest, statement: Merge, schema: StructType, views: Sequence[Edit] = ()) -> Predicate | None:
-    """What the ON of a MERGE says of the table alone; None for nothing."""
-    return known_part(condition_of(request.expression(statement.on, views)), schema, statement.called)
-
-
 def _looked_for(request: LocalRequest, statement: Merge, source: pa.Table, schema: StructType, views: Sequence[Edit]) -> Predicate | None:
     """A condition of all rows that a row of the source can match; None if nothing is known."""
-    alone = matching_of(request, statement, schema, views)
     tree = condition_of(request.expression(statement.on, views))
+    alone = known_part(tree, schema, statement.called)
     target, other = statement.called.lower(), (statement.source_called or SOURCE).lower()
     keys: dict[str, pa.ChunkedArray] = {}
     for part in conjuncts(tree) if tree is not None else ():

@@ -26,7 +26,7 @@ from ..reports import Answer
 from ..request import Edit
 from ..run import names_answer
 from ..sources import current_tables, without_rows
-from .changing import SOURCE, change, matching_of, source_edits, source_of
+from .changing import SOURCE, change, source_edits, source_of
 from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
 from .inserting import create_with_rows, insert, insert_into, rows_of
 from .queries import as_views, whole_query
@@ -84,23 +84,20 @@ _PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "lon
 
 def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table) -> str:
     """What is known of the rows that a statement looks for, as a condition."""
-    schema = table.struct
+    schema, called, edits = table.struct, TARGET, list[Edit]()
+    if not isinstance(statement, Optimize):
+        called, edits = statement.called, target_edits(request, statement, table.struct.names)
     if isinstance(statement, Merge):
         _check_merge(request, statement, schema)
-        matching = matching_of(request, statement, schema, target_edits(request, statement, schema.names))
-        return ANY if matching is None else matching.to_sql()
     if isinstance(statement, Update):
         with _passing():
             assigned(request, statement, statement.assignments, schema)
-    if statement.where is None:
-        return ANY
-    called, relations, edits = TARGET, tuple[Relation, ...](), list[Edit]()
-    if not isinstance(statement, Optimize):
-        called, relations, edits = statement.called, statement.relations, target_edits(request, statement, schema.names)
-    target = f"{TARGET} AS {quoted_name(called)}"
-    with _passing():
-        _resolve(request, statement.where, relations, target, {TARGET: to_arrow(schema).empty_table()}, edits)
-    part = known_part(condition_of(request.expression(statement.where, edits)), schema, called)
+    where = statement.on if isinstance(statement, Merge) else statement.where
+    if where is not None and not isinstance(statement, Merge):
+        relations, of = () if isinstance(statement, Optimize) else statement.relations, f"{TARGET} AS {quoted_name(called)}"
+        with _passing():
+            _resolve(request, where, relations, of, {TARGET: to_arrow(schema).empty_table()}, edits)
+    part = None if where is None else known_part(condition_of(request.expression(where, edits)), schema, called)
     return ANY if part is None else part.to_sql()
 
 
