@@ -2,8 +2,8 @@
 
 A JVM needs several seconds of processor time to start, and several times as much until what it runs often is compiled. So the tests with
 the Spark session begin on one worker, or on two if they are many, and those with JVMs of their own or for their programs on another; the
-remaining tests keep the other workers busy. An idle worker steals tests as `--dist worksteal` does, but those of a JVM that it does not
-have only where many are left.
+remaining tests keep the other workers busy. An idle worker steals tests as `--dist worksteal` does: first those of a JVM that it has, which
+few can run; those of a JVM that it does not have only where many are left.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FewJvms(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no typ
         if self.steal_requested_from_node is not None:
             return
         for thief in idle:
-            spoils, victim = max(((self._spoils(node, thief), node) for node in up), key=lambda found: len(found[0]))
+            (_, spoils), victim = max(((self._spoils(node, thief), node) for node in up), key=lambda each: (each[0][0], len(each[0][1])))
             if spoils:
                 victim.send_steal(spoils)
                 self.steal_requested_from_node = victim
@@ -98,11 +98,14 @@ class FewJvms(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no typ
                     self.node2pending[node].extend(share)
                     node.send_runtest_some(share)
 
-    def _spoils(self, victim: Any, thief: Any) -> list[int]:
-        """Half of a worker's tests of one kind, those that it would run last; of those that the thief may take."""
+    def _spoils(self, victim: Any, thief: Any) -> tuple[bool, list[int]]:
+        """Half of a worker's tests of one kind, those that it would run last; of those that the thief may take. And whether they need a JVM
+        that the thief has: what any worker can run is left for the end, when it keeps all of them busy.
+        """
         waiting = self.node2pending[victim][MIN_PENDING:]
-        for kind in (OTHERS, SESSIONS, PROGRAMS):
+        jvms = [kind for kind in (SESSIONS, PROGRAMS) if thief in self._have[kind]]
+        for kind in (*jvms, OTHERS, SESSIONS, PROGRAMS):
             tests = [test for test in waiting if self._kind(test) == kind]
-            if tests and (kind == OTHERS or thief in self._have[kind] or len(tests) > WORTH_A_JVM):
-                return tests[len(tests) // 2 :]
-        return []
+            if tests and (kind == OTHERS or kind in jvms or len(tests) > WORTH_A_JVM):
+                return kind in jvms, tests[len(tests) // 2 :]
+        return False, []

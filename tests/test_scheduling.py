@@ -38,7 +38,10 @@ class Worker:
         return len(self.queue) > 1 or (bool(self.queue) and self.shutting_down)
 
 
-def run(tmp_path: Path, workers: int, programs: int, sessions: int, others: int, seed: int, slow_sessions: int = 1) -> list[Worker]:
+def run(
+    tmp_path: Path, workers: int, programs: int, sessions: int, others: int, seed: int, slow_sessions: int = 1, quick_sessions: int = 0
+) -> list[Worker]:
+    """All tests run; those of sessions take `slow_sessions` times as long as others, but the first ones do not."""
     dice, count = random.Random(seed), programs + sessions + others
     bounds = tmp_path / f"{seed}"
     bounds.write_text(f"{programs} {programs + sessions}")
@@ -57,7 +60,7 @@ def run(tmp_path: Path, workers: int, programs: int, sessions: int, others: int,
             given = asked if set(asked) <= set(node.queue[1:]) else []
             node.queue = [test for test in node.queue if test not in given]
             scheduler.remove_pending_tests_from_node(node, given)
-        elif node.queue[0] >= programs + sessions or dice.randrange(slow_sessions) == 0:
+        elif not programs + quick_sessions <= node.queue[0] < programs + sessions or dice.randrange(slow_sessions) == 0:
             node.ran.append(node.queue.pop(0))
             scheduler.mark_test_complete(node, node.ran[-1])
     assert Counter(test for node in nodes for test in node.ran) == Counter(range(count))
@@ -84,3 +87,14 @@ def test_two_of_four_workers_begin_with_many_tests_of_the_session(tmp_path: Path
 def test_workers_without_a_jvm_help_where_many_tests_are_left(tmp_path: Path) -> None:
     nodes = run(tmp_path, 4, programs=0, sessions=20 * WORTH_A_JVM, others=40, seed=1, slow_sessions=20)
     assert all(any(test < 20 * WORTH_A_JVM for test in node.ran) for node in nodes)
+
+
+def test_who_has_the_session_runs_its_tests_before_those_that_anybody_can_run(tmp_path: Path) -> None:
+    sessions = 6 * WORTH_A_JVM
+    for seed in range(10):
+        nodes = run(
+            tmp_path, 4, programs=0, sessions=sessions, others=20 * WORTH_A_JVM, seed=seed, slow_sessions=20, quick_sessions=sessions // 2
+        )
+        with_session = [[test < sessions for test in node.ran] for node in nodes if node.ran[0] < sessions]
+        assert len(with_session) == 2
+        assert with_session == [sorted(each, reverse=True) for each in with_session]
