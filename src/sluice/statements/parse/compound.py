@@ -129,7 +129,7 @@ _AFTER_VERB: Final[Mapping[str, frozenset[str]]] = {
     "MERGE": frozenset({"INTO", "WITH"}),
     "TRUNCATE": frozenset({"TABLE"}),
 }
-_EXPECTED: Final = "expected INSERT, UPDATE, DELETE, MERGE, TRUNCATE or OPTIMIZE"
+_EXPECTED: Final = "expected INSERT, UPDATE, DELETE, MERGE, TRUNCATE or OPTIMIZE, without IF VERSION"
 
 
 def _begins_statement(here: Cursor, at: int) -> bool:
