@@ -95,11 +95,13 @@ OBJECTS = (
     "DataFrame",
     "Limits",
     "Consumer",
+    "Replaced",
 )
 NOT_FOR_USERS = {
-    *("access", "plan", "files", "chance", "lost", "snapshot", "store", "pin", "place", "selection", "batch", "outputs", "shown", "beside"),
+    *("access", "plan", "files", "chance", "lost", "snapshot", "store", "pin", "place", "selection", "batch", "outputs", "shown"),
     *(
-        "elsewhere",
+        "foreign",
+        "by_engine",
         "commit",
         "committed",
         "filed_after",

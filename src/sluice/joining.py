@@ -6,20 +6,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .coordinator.api import DEFAULT_TIMEOUT_S, Timeout, this_client
+from .coordinator.api import DEFAULT_TIMEOUT_S, this_client
 from .storage.arguments import checked
 from .storage.errors import InvalidRequest
 from .tables.joint_transaction import JointTransaction, Named
 from .tables.table import Table
 from .tables.transact import ATTEMPTS, repeated
+from .tables.write.terms import OnceArgs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from typing_extensions import Unpack
 
-    from .storage.actions import AddFile
     from .tables.consumer import Consumer
-    from .tables.transaction import Transaction
-    from .tables.write.data_writing import WritePlan
+    from .tables.joint_transaction import ForeignRows
 
 T = TypeVar("T")
 
@@ -31,15 +30,10 @@ def transaction(
     *named: Table | str | os.PathLike[str],
     coordinator: str | None = None,
     tables: Sequence[Table | str | os.PathLike[str]] = (),
-    isolation: str | None = None,
-    transaction: tuple[str, int] | None = None,
-    key: str | None = None,
     storage_options: Mapping[str, str] | None = None,
-    ack: str = "published",
-    user_metadata: str | None = None,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     consumer: Consumer | None = None,
     if_version: Mapping[Any, int] | None = None,
+    **terms: Unpack[OnceArgs],
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
@@ -63,36 +57,24 @@ def transaction(
         if coordinator is not None:
             raise InvalidRequest(f"the coordinator was given twice, as {first!r} and {coordinator!r}; give it once")
         coordinator = first
-    text = _text(spark) if user_metadata is None else user_metadata
-    beside = None if spark is None else _by_spark(spark)
-    if consumer is not None:
-        given = {
-            "coordinator": coordinator,
-            "tables": (*named, *tables),
-            "transaction": transaction,
-            "key": key,
-            "storage_options": storage_options,
-            "ack": ack if ack != "published" else None,
-            "if_version": if_version,
-        }
-        for name, value in given.items():
-            if value:
-                raise InvalidRequest(f"consumer and {name} were given: the consumer was opened with its tables, leave {name} out")
-        return consumer.transaction(isolation=isolation, user_metadata=text, timeout_s=timeout_s, elsewhere=_dataframes, beside=beside)
-    return JointTransaction(
-        coordinator,
-        tables=(*named, *tables),
-        isolation=isolation,
-        transaction=transaction,
-        key=key,
-        storage_options=storage_options,
-        ack=ack,
-        timeout_s=timeout_s,
-        elsewhere=_dataframes,
-        user_metadata=text,
-        beside=beside,
-        if_version=if_version,
-    )
+    if terms.get("user_metadata") is None:
+        terms["user_metadata"] = _text(spark)
+    by_engine = None if spark is None else _by_spark(spark)
+    if consumer is None:
+        return JointTransaction(
+            coordinator,
+            tables=(*named, *tables),
+            storage_options=storage_options,
+            if_version=if_version,
+            foreign=_dataframes,
+            by_engine=by_engine,
+            **terms,
+        )
+    given = {"coordinator": coordinator, "tables": (*named, *tables), "storage_options": storage_options, "if_version": if_version}
+    for name, value in given.items():
+        if value:
+            raise InvalidRequest(f"consumer and {name} were given: the consumer was opened with its tables, leave {name} out")
+    return consumer.transaction(foreign=_dataframes, by_engine=by_engine, **terms)
 
 
 @checked
@@ -102,10 +84,8 @@ def transact(
     *,
     tables: Sequence[Table | str | os.PathLike[str]] = (),
     attempts: int = ATTEMPTS,
-    isolation: str | None = None,
     storage_options: Mapping[str, str] | None = None,
-    ack: str = "published",
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    **terms: Unpack[OnceArgs],
 ) -> T:
     """Run `work(transaction)` over several tables and commit it; if another commit came first, run it again, up to `attempts` times.
 
@@ -115,11 +95,11 @@ def transact(
     """
 
     def begin() -> JointTransaction:
-        return transaction(
-            coordinator=coordinator, tables=tables, isolation=isolation, storage_options=storage_options, ack=ack, timeout_s=timeout_s
-        )
+        return transaction(coordinator=coordinator, tables=tables, storage_options=storage_options, **terms)
 
-    return repeated(begin, work, JointTransaction.leases_on_reads, attempts, timeout_s, this_client().application)
+    limit = terms.get("timeout_s")
+    waits_s = DEFAULT_TIMEOUT_S if limit is None else limit
+    return repeated(begin, work, JointTransaction.leases_on_reads, attempts, waits_s, this_client().application)
 
 
 def _by_spark(spark: Any) -> Callable[[JointTransaction, Named], Any]:
@@ -140,10 +120,8 @@ def _text(spark: Any) -> str | None:
     return user_metadata_of(spark)
 
 
-def _dataframes(
-    rows: Any,
-) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]], Callable[[Transaction], object]] | None:
-    """What a transaction needs of a Spark DataFrame; None, without importing Spark, for other rows."""
+def _dataframes(rows: Any) -> ForeignRows | None:
+    """A Spark DataFrame, as a transaction has it written; None, without importing Spark, for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
     from .spark_integration.rows.plan_reads import written_with_reads  # the rows are Spark's, so Spark is installed

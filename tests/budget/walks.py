@@ -57,8 +57,8 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 def joint_append(tables: Pair) -> None:
     with sluice.transaction(tables=[tables.target, tables.source]) as transaction:
-        transaction.append(tables.target, ROWS)
-        transaction.append(tables.source, ROWS)
+        transaction[tables.target].append(ROWS)
+        transaction[tables.source].append(ROWS)
 
 
 def delta_merge(tables: Pair, spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sluice.coordinator.commit.outcomes import Commit
 from sluice.statements.duckdb.running import run
-from sluice.tables.write.write_once import KEY_PREFIX
+from sluice.tables.write.terms import KEY_PREFIX
 
 from .history import UNNAMED
 from .meaning import Step, where

@@ -144,7 +144,7 @@ def test_one_half_of_a_transaction_over_two_tables_is_a_version_like_others(tmp_
     both = [sluice.Table.create(tmp_path / name, SCHEMA, partition_by=["p"], coordinator=zookeeper_address) for name in ("a", "b")]
     with sluice.transaction(zookeeper_address) as transaction:
         for number, each in enumerate(both):
-            transaction.append(each, rows(10 * number, 10 * number + 10))
+            transaction.part(each).append(rows(10 * number, 10 * number + 10))
     for number, each in enumerate(both):
         assert sorted(row["id"] for row in delta.read(each.location)) == list(range(10 * number, 10 * number + 10))
 

@@ -53,8 +53,8 @@ def test_its_streams_read_each_row_once_from_start_to_start(tmp_path: Path, zook
     table.append(rows(6))
     table.compact("major")
     with sluice.transaction(zookeeper_address) as both:
-        both.append(table, rows(7))
-        both.append(table, rows(8))
+        both.part(table).append(rows(7))
+        both.part(table).append(rows(8))
     table.compact("minor")
     assert ids(delta.stream(table.location, folder, maxFilesPerTrigger=1)) == [1, 2, 3, 5, 6, 7, 8]
     table.delete("id = 1")  # by a deletion vector

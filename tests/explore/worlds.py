@@ -131,7 +131,7 @@ def _set_up(world: World) -> Services:
         store = MemoryStore(table)
         context = TableContext(store, TableTree(table), lambda: session, _StillClock(), QUEUE, coordinator="memory://small")
         if world.created:
-            creation.create(_PlainAddress.of_context(context), SCHEMA, [], {})
+            creation.create(_PlainAddress.of_context(context), creation.new_table(SCHEMA))
         else:
             make_tree(context, Head())
         if world.files:

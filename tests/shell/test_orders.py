@@ -17,7 +17,7 @@ from sluice.shell.completing import Completing
 from sluice.shell.engines import Engines
 from sluice.shell.orders import order_in
 from sluice.shell.prompting import typed
-from sluice.shell.running import Shell
+from sluice.shell.running import Shell, ShellOptions
 from sluice.statements.duckdb.request import LocalRequest
 
 
@@ -58,7 +58,7 @@ def test_q_ends_the_shell_in_the_middle_of_a_statement(coordinator: str, monkeyp
 def _typed(coordinator: str, monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sluice.shell.running.typed", lambda _: iter(texts))
-    assert Shell(coordinator=coordinator, engine="local").run() == 0
+    assert Shell(ShellOptions(coordinator=coordinator, engine="local")).run() == 0
 
 
 def test_help_timing_and_expanded_rows(coordinator: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

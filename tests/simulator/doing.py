@@ -129,22 +129,22 @@ def _joint(program: Program, call: Call) -> Commits:
 def _do_joint_step(begun: JointTransaction, tables: Mapping[int, Table], step: Step, call: Call) -> None:
     seen: State = {}
     if step.source is not None and step.looks_for is not None:
-        seen, _ = rows_of(begun.scan(tables[step.source], where=step.looks_for.sql))
+        seen, _ = rows_of(begun[tables[step.source]].scan(where=step.looks_for.sql))
         call.scans.append(seen)
     table = tables[step.table]
     rows: State = {u: (k, len(seen), w) for u, (k, _, w) in step.rows.items()} if step.kind == "copy" else step.rows
     arrow = rows_as_arrow(rows, wide=_is_wide(table))
     match step.kind:
         case "append" | "copy" | "widen":
-            begun.append(table, arrow, merge_schema=step.kind == "widen")
+            begun[table].append(arrow, merge_schema=step.kind == "widen")
         case "overwrite":
-            begun.overwrite(table, arrow, step.where)
+            begun[table].overwrite(arrow, step.where)
         case "delete":
-            begun.delete(table, step.where)
+            begun[table].delete(step.where)
         case "upsert":
-            begun.upsert(table, arrow, on=["uid"])
+            begun[table].upsert(arrow, on=["uid"])
         case "update" | "move":
-            begun.update(table, _assignment(step), step.where)
+            begun[table].update(_assignment(step), step.where)
         case _:
             assert step.kind == "scan"
 

@@ -123,7 +123,7 @@ def create_table(address: Address, settings: Settings) -> None:
     """Create the table, unless somebody did; again when a service was away."""
     for _ in range(_RETRIES):
         try:
-            creation.create(address, SCHEMA, list(settings.partition_by), settings.properties)
+            creation.create(address, creation.new_table(SCHEMA, settings.partition_by, settings.properties))
             return
         except (TableExists, sluice.NotCommitted, sluice.TreeReplaced):
             return  # somebody else was first; it may have been given back since

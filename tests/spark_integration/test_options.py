@@ -42,9 +42,9 @@ def test_all_that_a_write_may_be_told() -> None:
     assert (options.address.coordinator, options.address.application) == ("zk://h1/x", "job")
     assert options.address.storage_options == {"endpoint_url": "http://localhost:1", "region": "eu-1"}
     assert (options.partition_by, options.properties) == (("a", "b"), {"delta.appendOnly": "false"})
-    assert (options.mode, options.where, options.merge_schema, options.read_version) == ("overwrite", "a = 1", True, 7)
-    assert (options.isolation, options.compression) == ("Serializable", "lz4")
-    assert (options.transaction, options.ack, options.timeout_s) == (("app", 42), "ratified", 1.5)
+    assert (options.mode, options.where, options.merge_schema, options.terms.read_version) == ("overwrite", "a = 1", True, 7)
+    assert (options.terms.isolation, options.compression) == ("Serializable", "lz4")
+    assert (options.terms.once, options.terms.ack, options.terms.timeout_s) == (("app", 42), "ratified", 1.5)
 
 
 def test_properties_are_options_too() -> None:

@@ -76,7 +76,7 @@ def main(
                     doom.here("batch-in-hand")
                     with consumer.transaction() as tx:
                         for output in into:
-                            tx.append(output, batch)
+                            tx[output].append(batch)
             except sluice.LeaseLost as error:
                 say(heard=type(error).__name__)
             else:

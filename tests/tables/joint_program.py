@@ -16,6 +16,6 @@ def main(orders: str, stock: str, coordinator: str, inline_bytes_max: int) -> No
     tables = [sluice.Table.open(location, coordinator=coordinator, application="doomed", limits=limits) for location in (orders, stock)]
     with sluice.transaction(tables=tables) as tx:
         print(tx.id, flush=True)
-        tx.append(tables[0], pa.table({"sku": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())}))
-        tx.update(tables[1], {"n": "n - 1"}, "sku = 1")
+        tx[tables[0]].append(pa.table({"sku": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())}))
+        tx[tables[1]].update({"n": "n - 1"}, "sku = 1")
     print("committed", flush=True)

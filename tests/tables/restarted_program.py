@@ -32,6 +32,6 @@ def run(
         opened[0].commit_write(plan, plan.write(ROWS))
     else:
         with sluice.transaction(tables=opened, **once) as tx:
-            tx.append(opened[0], ROWS)
-            tx.update(opened[1], {"n": "n + 1"}, "sku = 1")
+            tx[opened[0]].append(ROWS)
+            tx[opened[1]].update({"n": "n + 1"}, "sku = 1")
     print("committed", flush=True)

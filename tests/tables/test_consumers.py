@@ -79,7 +79,7 @@ def consumed(consumer: Consumer, batches: int = 100) -> list[int]:
     for batch in consumer:
         with consumer.transaction() as tx:
             for output in consumer.outputs():
-                tx.append(output, batch)
+                tx[output].append(batch)
         versions.append(batch.version)
         if len(versions) == batches:
             break
@@ -153,7 +153,7 @@ def test_a_block_that_raises_consumes_nothing(shop: Shop) -> None:
 
         def fail() -> None:
             with consumer.transaction() as tx:
-                tx.append(shop.out, batch)
+                tx[shop.out].append(batch)
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -260,7 +260,7 @@ def test_who_lost_the_lease_commits_nothing(shop: Shop) -> None:
     late = shop.consumer()
     batch = next(late)
     tx = late.transaction()
-    tx.append(shop.out, batch)
+    tx[shop.out].append(batch)
     expire_all(Place("", shop.coordinator))
     with pytest.raises(sluice.LeaseLost):
         tx.commit()
@@ -306,7 +306,7 @@ def test_a_transaction_of_a_consumer_that_was_closed_is_refused(shop: Shop) -> N
     consumer = shop.consumer()
     batch = next(consumer)
     tx = consumer.transaction()
-    tx.append(shop.out, batch)
+    tx[shop.out].append(batch)
     consumer.close()
     with pytest.raises(sluice.LeaseLost):
         tx.commit()
@@ -396,7 +396,7 @@ def test_a_commit_whose_answer_was_lost_is_found(shop: Shop) -> None:
     with shop.consumer() as consumer:
         batch = next(consumer)
         tx = consumer.transaction()
-        tx.append(shop.out, batch)
+        tx[shop.out].append(batch)
         tx._concluded = lambda _: None  # type: ignore[method-assign, assignment]
         tx.commit()
         assert next(consumer) is batch

@@ -63,9 +63,9 @@ def opened(shop: Shop, coordinator: str, limits: Limits = IMPATIENT) -> Shop:
 def test_a_transaction_over_three_tables(shop: Shop) -> None:
     orders, stock, totals = shop.values()
     with sluice.transaction() as tx:
-        tx.append(orders, rows((3, 2)))
-        tx.update(stock, {"n": "n - 2"}, "sku = 3")
-        tx.overwrite(totals, rows((0, 1)))
+        tx[orders].append(rows((3, 2)))
+        tx[stock].update({"n": "n - 2"}, "sku = 3")
+        tx[totals].overwrite(rows((0, 1)))
         assert content(orders) == []  # nobody sees anything yet
     assert tx.state == "committed"
     assert {table: tx.commit_info[table].version for table in (orders, stock)} == {orders: 1, stock: 2}
@@ -82,12 +82,12 @@ def test_a_transaction_over_three_tables(shop: Shop) -> None:
 def test_each_operation_sees_what_the_ones_before_it_did(shop: Shop) -> None:
     orders, stock, _ = shop.values()
     with sluice.transaction(tables=[orders, stock]) as tx:
-        tx.append(orders, rows((1, 1), (2, 2)))
-        tx.upsert(orders, rows((2, 20)), on="sku")
-        tx.delete(orders, "sku = 1")
-        assert tx.scan(orders)["n"].to_pylist() == [20]
-        tx.truncate(stock)
-        assert tx.scan(stock, where="sku > 2").num_rows == 0
+        tx[orders].append(rows((1, 1), (2, 2)))
+        tx[orders].upsert(rows((2, 20)), on="sku")
+        tx[orders].delete("sku = 1")
+        assert tx[orders].scan()["n"].to_pylist() == [20]
+        tx[stock].truncate()
+        assert tx[stock].scan(where="sku > 2").num_rows == 0
     assert content(orders) == [(2, 20)]
     assert content(stock) == []
 
@@ -95,8 +95,8 @@ def test_each_operation_sees_what_the_ones_before_it_did(shop: Shop) -> None:
 def test_tables_are_given_by_location_too(shop: Shop, coordinator: str) -> None:
     orders, stock, _ = shop.values()
     with sluice.transaction(coordinator) as tx:
-        tx.append(orders.location.removeprefix("file://"), rows((1, 1)))
-        tx.delete(Path(stock.location.removeprefix("file://")), "sku = 1")
+        tx[orders.location.removeprefix("file://")].append(rows((1, 1)))
+        tx[Path(stock.location.removeprefix("file://"))].delete("sku = 1")
     assert set(tx.commit_info) == {orders.location, stock.location}
     assert [content(each) for each in sluice.read_together([orders.location, stock], coordinator=coordinator)] == [
         [(1, 1)],
@@ -109,7 +109,7 @@ def test_what_raises_in_the_block_commits_nothing(shop: Shop) -> None:
 
     def fail() -> None:
         with tx:
-            tx.append(shop["orders"], rows((1, 1)))
+            tx[shop["orders"]].append(rows((1, 1)))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -119,15 +119,15 @@ def test_what_raises_in_the_block_commits_nothing(shop: Shop) -> None:
     with pytest.raises(sluice.InvalidRequest, match="aborted"):
         tx.commit()
     with pytest.raises(sluice.InvalidRequest, match="aborted"):
-        tx.append(shop["orders"], rows((1, 1)))
+        tx[shop["orders"]].append(rows((1, 1)))
 
 
 def test_a_conflict_names_its_table_and_nothing_of_it_is_visible(shop: Shop, coordinator: str) -> None:
     orders, stock, totals = shop.values()
     tx = sluice.transaction()
-    tx.update(stock, {"n": "n - 1"}, "sku = 3")
-    tx.append(orders, rows((3, 1)))
-    tx.append(totals, rows((0, 1)))
+    tx[stock].update({"n": "n - 1"}, "sku = 3")
+    tx[orders].append(rows((3, 1)))
+    tx[totals].append(rows((0, 1)))
     opened(shop, coordinator)["stock"].update({"n": "n - 5"}, "sku = 3")
     with pytest.raises(sluice.ConcurrentModification, match="/stock: ") as caught:
         tx.commit()
@@ -144,8 +144,8 @@ def test_a_table_that_was_only_read_is_compared_and_gets_no_version(shop: Shop, 
 
     def order(between: Callable[[], object]) -> sluice.JointTransaction:
         with sluice.transaction(isolation="Serializable") as tx:
-            if tx.scan(stock, where="sku = 3")["n"].to_pylist()[0] >= 5:
-                tx.append(orders, rows((3, 5)))
+            if tx[stock].scan(where="sku = 3")["n"].to_pylist()[0] >= 5:
+                tx[orders].append(rows((3, 5)))
             between()
         return tx
 
@@ -163,9 +163,9 @@ def test_two_that_each_read_where_the_other_appends_are_not_both_committed(shop:
     """No write skew across tables under WriteSerializable: alone, the second one would have seen the first one's row."""
     other = opened(shop, coordinator)
     one, two = sluice.transaction(), sluice.transaction(coordinator)
-    assert one.scan(shop["orders"]).num_rows == two.scan(other["totals"]).num_rows == 0
-    one.append(shop["totals"], rows((1, 0)))
-    two.append(other["orders"], rows((2, 0)))
+    assert one[shop["orders"]].scan().num_rows == two[other["totals"]].scan().num_rows == 0
+    one[shop["totals"]].append(rows((1, 0)))
+    two[other["orders"]].append(rows((2, 0)))
     one.commit()
     with pytest.raises(sluice.ConcurrentAppendException) as refused:
         two.commit()
@@ -177,25 +177,25 @@ def test_two_that_each_read_where_the_other_appends_are_not_both_committed(shop:
 def test_appends_to_one_table_stand_beside_each_other_whatever_was_read_elsewhere(shop: Shop, coordinator: str) -> None:
     other = opened(shop, coordinator)
     one, two = sluice.transaction(), sluice.transaction(coordinator)
-    assert one.scan(shop["stock"], where="sku = 1").num_rows == two.scan(other["stock"], where="sku = 1").num_rows == 1
-    two.delete(other["stock"], "sku = 4")
+    assert one[shop["stock"]].scan(where="sku = 1").num_rows == two[other["stock"]].scan(where="sku = 1").num_rows == 1
+    two[other["stock"]].delete("sku = 4")
     for number, tx in enumerate((one, two)):
-        tx.append((shop, other)[number]["orders"], rows((number, 1)))
+        tx[(shop, other)[number]["orders"]].append(rows((number, 1)))
         tx.commit()
     with sluice.transaction() as blind:
         for table in shop.values():
-            blind.append(table, rows((9, 9)))
+            blind[table].append(rows((9, 9)))
     assert content(shop["orders"]) == [(0, 1), (1, 1), (9, 9)]
     assert [table.history(1)[0].is_blind_append for table in shop.values()] == [True, True, True]
 
 
 def test_one_table_only_and_none_at_all(shop: Shop) -> None:
     with sluice.transaction() as tx:
-        tx.append(shop["orders"], rows((1, 1)))
+        tx[shop["orders"]].append(rows((1, 1)))
     assert tx.commit_info[shop["orders"]].version == 1
     with sluice.transaction() as nothing:
-        nothing.delete(shop["orders"], "sku = 77")
-        nothing.scan(shop["stock"])
+        nothing[shop["orders"]].delete("sku = 77")
+        nothing[shop["stock"]].scan()
     assert nothing.state == "committed"
     assert len(nothing.commit_info) == 0
     assert sluice.transaction().commit() == {}
@@ -206,9 +206,9 @@ def test_tables_of_different_coordinators_are_refused_before_anything_is_written
     with pytest.raises(sluice.InvalidRequest, match="different coordinators"):
         sluice.read_together([shop["orders"], other])
     tx = sluice.transaction()
-    tx.append(shop["orders"], rows((1, 1)))
+    tx[shop["orders"]].append(rows((1, 1)))
     with pytest.raises(sluice.InvalidRequest, match="different coordinators"):
-        tx.append(other, rows((1, 1)))
+        tx[other].append(rows((1, 1)))
     assert not list((tmp_path / "elsewhere").glob("**/*.parquet"))
 
 
@@ -227,8 +227,8 @@ def test_an_application_number_happens_once(shop: Shop) -> None:
     orders, stock, _ = shop.values()
     for attempt in range(2):
         with sluice.transaction(transaction=("nightly", 7)) as tx:
-            tx.append(orders, rows((1, 1)))
-            tx.delete(stock, "sku = 1")
+            tx[orders].append(rows((1, 1)))
+            tx[stock].delete("sku = 1")
         assert all(commit.repeated == bool(attempt) for commit in tx.commit_info.values())
     assert content(orders) == [(1, 1)]
 
@@ -238,16 +238,16 @@ def test_the_tables_of_one_transaction_are_read_as_of_one_moment(shop: Shop, coo
     orders, stock, _ = shop.values()
     others = opened(shop, coordinator)
     with sluice.transaction() as tx:
-        assert tx.scan(orders).num_rows == 0
+        assert tx[orders].scan().num_rows == 0
         for _ in range(3):
             with sluice.transaction() as moving:
-                moving.append(others["orders"], rows((1, 1)))
-                moving.update(others["stock"], {"n": "n - 1"}, "sku = 1")
-        assert tx.scan(stock, where="sku = 1")["n"].to_pylist() == [10]
+                moving[others["orders"]].append(rows((1, 1)))
+                moving[others["stock"]].update({"n": "n - 1"}, "sku = 1")
+        assert tx[stock].scan(where="sku = 1")["n"].to_pylist() == [10]
         assert dict(tx.read_versions) == {orders.location: 0, stock.location: 1}
         tx.abort()
     with sluice.transaction(tables=[orders, stock]) as fresh:
-        assert fresh.scan(stock, where="sku = 1")["n"].to_pylist() == [7]
+        assert fresh[stock].scan(where="sku = 1")["n"].to_pylist() == [7]
 
 
 def test_a_table_that_did_not_go_on_tells_no_moment(shop: Shop, coordinator: str) -> None:
@@ -255,17 +255,17 @@ def test_a_table_that_did_not_go_on_tells_no_moment(shop: Shop, coordinator: str
     orders, stock, totals = shop.values()
     others = opened(shop, coordinator)
     with sluice.transaction() as tx:
-        assert tx.scan(orders).num_rows == tx.scan(totals).num_rows == 0
+        assert tx[orders].scan().num_rows == tx[totals].scan().num_rows == 0
         with sluice.transaction() as moving:
-            moving.append(others["orders"], rows((1, 1)))
-            moving.update(others["stock"], {"n": "n - 1"}, "sku = 1")
-        assert tx.scan(stock, where="sku = 1")["n"].to_pylist() == [10]
+            moving[others["orders"]].append(rows((1, 1)))
+            moving[others["stock"]].update({"n": "n - 1"}, "sku = 1")
+        assert tx[stock].scan(where="sku = 1")["n"].to_pylist() == [10]
         tx.abort()
 
 
 def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> None:
     tx = sluice.transaction()
-    tx.scan(shop["orders"])
+    tx[shop["orders"]].scan()
     others = opened(shop, coordinator)
     others["orders"].append(rows((1, 1)))
     session = connect(coordinator)
@@ -275,7 +275,7 @@ def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> 
     for path in verdicts:
         session.delete(path)
     with pytest.raises(sluice.ConcurrentModification, match="tables="):
-        tx.scan(shop["stock"])
+        tx[shop["stock"]].scan()
 
 
 @pytest.mark.slow
@@ -293,8 +293,8 @@ def test_transfers_between_tables_keep_the_sum_and_are_never_seen_half(shop: Sho
             amount, sku = dice.randint(1, 9), dice.randrange(4)
             try:
                 with sluice.transaction() as tx:
-                    tx.update(mine[source], {"n": f"n - {amount}"}, f"sku = {sku}")
-                    tx.update(mine[target], {"n": f"n + {amount}"}, f"sku = {sku}")
+                    tx[mine[source]].update({"n": f"n - {amount}"}, f"sku = {sku}")
+                    tx[mine[target]].update({"n": f"n + {amount}"}, f"sku = {sku}")
                 done += 1
             except sluice.ConcurrentModification:
                 continue
@@ -316,8 +316,8 @@ def test_every_message_of_a_commit_is_lost_in_turn(shop: Shop, coordinator: str,
     orders, stock, _ = shop.values()
     for number in range(80):
         tx = sluice.transaction(tables=[orders, stock])
-        tx.append(orders, rows((number, 1)))
-        tx.update(stock, {"n": "n - 1"}, "sku = 1")
+        tx[orders].append(rows((number, 1)))
+        tx[stock].update({"n": "n - 1"}, "sku = 1")
         seen = iter(range(1000))
 
         def lose(call: Call, seen: Iterator[int] = seen, number: int = number) -> Fault | None:
@@ -336,16 +336,16 @@ def test_every_message_of_a_commit_is_lost_in_turn(shop: Shop, coordinator: str,
 def test_the_outcome_can_be_asked_anywhere(shop: Shop, coordinator: str) -> None:
     orders, stock, totals = shop.values()
     with sluice.transaction() as tx:
-        tx.append(orders, rows((1, 1)))
-        tx.append(totals, rows((1, 1)))
-        tx.scan(stock)
+        tx[orders].append(rows((1, 1)))
+        tx[totals].append(rows((1, 1)))
+        tx[stock].scan()
     outcome = sluice.outcome(tx.id, coordinator)
     assert outcome.state == "committed"
     assert {location: commit.version for location, commit in outcome.commits.items()} == {orders.location: 1, totals.location: 1}
     assert sluice.outcome(str(uuid.uuid4()), coordinator).state == "unknown"
     doomed = sluice.transaction()
-    doomed.delete(stock, "sku = 1")
-    doomed.append(orders, rows((7, 7)))
+    doomed[stock].delete("sku = 1")
+    doomed[orders].append(rows((7, 7)))
     opened(shop, coordinator)["stock"].delete("sku = 1")
     with pytest.raises(sluice.ConcurrentModification):
         doomed.commit()
@@ -357,8 +357,8 @@ def test_the_outcome_can_be_asked_anywhere(shop: Shop, coordinator: str) -> None
 
 def test_the_outcome_is_told_by_the_logs_when_the_records_are_gone(shop: Shop, coordinator: str) -> None:
     with sluice.transaction() as tx:
-        tx.append(shop["orders"], rows((1, 1)))
-        tx.append(shop["totals"], rows((1, 1)))
+        tx[shop["orders"]].append(rows((1, 1)))
+        tx[shop["totals"]].append(rows((1, 1)))
     session = connect(coordinator)
     service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
     for path in [node.path for node in service.tree.walk() if "/verdicts/" in node.path]:
@@ -371,8 +371,8 @@ def test_the_outcome_names_what_was_written_though_only_what_was_read_has_a_reco
     """Much was committed since to the table that it wrote, and nothing to the one that it read."""
     orders, stock, _ = shop.values()
     with sluice.transaction() as tx:
-        tx.append(orders, rows((1, 1)))
-        tx.scan(stock)
+        tx[orders].append(rows((1, 1)))
+        tx[stock].scan()
     session = connect(coordinator)
     service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
     for path in [node.path for node in service.tree.walk() if "orders/verdicts/" in unquote(node.path)]:
@@ -387,8 +387,8 @@ def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: 
     service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
     orders, stock, _ = shop.values()
     tx = sluice.transaction(tables=[orders, stock])
-    tx.append(orders, rows((1, 1)))
-    tx.delete(stock, "sku = 1")
+    tx[orders].append(rows((1, 1)))
+    tx[stock].delete("sku = 1")
 
     def lose(call: Call) -> Fault | None:
         return Fault.REQUEST_LOST if any(op.path.endswith("/head") and hasattr(op, "data") for op in call.ops) else None
@@ -409,8 +409,8 @@ def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: 
 def test_sets_that_a_loss_left_incomplete_are_found(shop: Shop) -> None:
     orders, stock, _ = shop.values()
     with sluice.transaction() as tx:
-        tx.append(orders, rows((1, 1)))
-        tx.delete(stock, "sku = 1")
+        tx[orders].append(rows((1, 1)))
+        tx[stock].delete("sku = 1")
     stores = {table.location: open_store(table.location) for table in shop.values()}
     assert incomplete_joints(stores) == []
     stores[stock.location].delete("_delta_log/00000000000000000002.json")
@@ -428,14 +428,14 @@ def test_leases_hold_for_all_tables(shop: Shop, coordinator: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         lease = pool.submit(others["stock"].lease).result()
         tx = sluice.transaction(timeout_s=0.5)
-        tx.append(orders, rows((1, 1)))
-        tx.delete(stock, "sku = 1")
+        tx[orders].append(rows((1, 1)))
+        tx[stock].delete("sku = 1")
         with pytest.raises(sluice.LeaseHeld, match="/stock: "):
             tx.commit()
         lease.release()
     with sluice.transaction() as again:
-        again.append(orders, rows((1, 1)))
-        again.delete(stock, "sku = 1")
+        again[orders].append(rows((1, 1)))
+        again[stock].delete("sku = 1")
     assert again.commit_info[orders].version == 1
 
 
@@ -445,22 +445,22 @@ def test_many_tables_and_much_in_each(tmp_path: Path, coordinator: str) -> None:
     many = [sluice.Table.create(tmp_path / f"t{n}", SCHEMA, partition_by=["sku"], coordinator=coordinator) for n in range(12)]
     with sluice.transaction(coordinator) as tx:
         for table in many:
-            tx.append(table, rows(*((sku, 1) for sku in range(60))))
+            tx[table].append(rows(*((sku, 1) for sku in range(60))))
     assert [each.to_arrow().num_rows for each in sluice.read_together(many)] == [60] * 12
 
 
 def test_rows_that_are_neither_arrow_nor_spark(shop: Shop) -> None:
     tx = sluice.transaction()
     with pytest.raises((sluice.InvalidRequest, TypeError)):
-        tx.append(shop["orders"], object())
+        tx[shop["orders"]].append(object())
     assert tx.state == "open"
 
 
 def test_a_store_that_fails_while_publishing_does_not_fail_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     orders, stock, _ = shop.values()
     tx = sluice.transaction(tables=[orders, stock])
-    tx.append(orders, rows((1, 1)))
-    tx.delete(stock, "sku = 1")
+    tx[orders].append(rows((1, 1)))
+    tx[stock].delete("sku = 1")
     store, failures = type(stock.access.store), iter(range(3))
     honest = store.put_if_absent
 
@@ -482,5 +482,18 @@ def test_a_coordinator_that_is_not_the_tables_is_refused(shop: Shop, coordinator
     with pytest.raises(sluice.InvalidRequest, match=r"is kept by .*coordinator='memory://other'"):
         sluice.transaction("memory://other", tables=[shop["orders"]])
     with pytest.raises(sluice.InvalidRequest, match="memory://other"):
-        sluice.transaction("memory://other").append(shop["orders"], rows((1, 1)))
+        sluice.transaction("memory://other")[shop["orders"]].append(rows((1, 1)))
     sluice.transaction(coordinator, tables=[shop["orders"]]).abort()
+
+
+def test_a_part_does_not_end_alone(shop: Shop) -> None:
+    orders = shop["orders"]
+    with sluice.transaction() as tx:
+        part = tx[orders]
+        part.append(rows((1, 1)))
+        for end in (part.commit, part.withdraw, part.abort):
+            with pytest.raises(sluice.InvalidRequest, match=f"part of transaction {tx.id} in {orders.location}: end the whole"):
+                end()
+        assert tx.part(orders) is part
+    assert content(orders) == [(1, 1)]
+    assert tx.state == "committed"

@@ -45,7 +45,7 @@ def test_it_is_run_once_where_nobody_is_in_the_way(places: list[Place]) -> None:
     def work(tx: sluice.JointTransaction) -> str:
         ran.append(tx.id)
         for place in places[:2]:
-            tx.update(place.location, {"delay": "delay + 1"}, "origin = 'JFK'")
+            tx[place.location].update({"delay": "delay + 1"}, "origin = 'JFK'")
         return "done"
 
     assert sluice.transact(work, places[0].coordinator, tables=[place.location for place in places[:2]]) == "done"
@@ -60,14 +60,14 @@ def test_after_three_losses_all_that_was_read_is_leased(places: list[Place]) -> 
     stopped: list[sluice.LeaseHeld] = []
 
     def rival(place: Place, origin: str) -> None:
-        place.open(timeout_s=2).append(flights((origin, 1, 1)))
+        place.open(timeout_s=0.3).append(flights((origin, 1, 1)))
 
     def work(tx: sluice.JointTransaction) -> int:
         nonlocal attempts
         attempts += 1
-        assert tx.scan(a.open(), where="origin = 'JFK'").num_rows >= 1
-        tx.update(b.open(), {"delay": "delay + 100"}, "origin = 'JFK'")
-        tx.append(c.open(), flights(("EWR", 1, 0)))  # reads nothing, so that nobody has to be kept out of it
+        assert tx[a.open()].scan(where="origin = 'JFK'").num_rows >= 1
+        tx[b.open()].update({"delay": "delay + 100"}, "origin = 'JFK'")
+        tx[c.open()].append(flights(("EWR", 1, 0)))  # reads nothing, so that nobody has to be kept out of it
         if attempts < 4:
             by_another(lambda: rival((a, b)[attempts % 2], "JFK"))
             return attempts
@@ -91,8 +91,8 @@ def test_it_gives_up_after_its_attempts(places: list[Place]) -> None:
     a, b, _ = places
 
     def work(tx: sluice.JointTransaction) -> None:
-        tx.update(a.open(), {"delay": "delay + 100"}, "origin = 'JFK'")
-        tx.append(b.open(), flights(("EWR", 1, 0)))
+        tx[a.open()].update({"delay": "delay + 100"}, "origin = 'JFK'")
+        tx[b.open()].append(flights(("EWR", 1, 0)))
         by_another(lambda: a.open().append(flights(("JFK", 1, 1))))
 
     with pytest.raises(sluice.ConcurrentModification) as lost:
@@ -104,7 +104,7 @@ def test_it_gives_up_after_its_attempts(places: list[Place]) -> None:
 
 def test_what_the_work_raises_ends_it(places: list[Place]) -> None:
     def work(tx: sluice.JointTransaction) -> None:
-        tx.append(places[0].open(), flights(("EWR", 1, 0)))
+        tx[places[0].open()].append(flights(("EWR", 1, 0)))
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
@@ -140,8 +140,8 @@ def test_a_long_transaction_over_two_tables_beside_twenty_fast_writers_gets_thro
         nonlocal attempts
         attempts += 1
         for table in tables:
-            tx.upsert(table, flights(("EWR", 1, 7)), on=["origin", "month"])
-            tx.update(table, {"delay": "delay + 1000000"}, "origin = 'JFK'")
+            tx[table].upsert(flights(("EWR", 1, 7)), on=["origin", "month"])
+            tx[table].update({"delay": "delay + 1000000"}, "origin = 'JFK'")
         time.sleep(0.5)
 
     with ThreadPoolExecutor(20) as pool:

@@ -43,6 +43,6 @@ def sql_command(**options: Any) -> None:
     Statements end with a semicolon. One line on standard error says which engine carried each out. The first error ends a script:
     with exit status 2 if the statement must be changed, otherwise 1.
     """
-    from ..shell.running import Shell  # loads a parser of SQL
+    from ..shell.running import Shell, ShellOptions  # loads a parser of SQL
 
-    sys.exit(Shell(**options).run())
+    sys.exit(Shell(ShellOptions(**options)).run())

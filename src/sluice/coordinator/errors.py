@@ -89,10 +89,12 @@ def table_dropped(location: str) -> TableDropped:
 
 @contextmanager
 def naming(location: str) -> Iterator[None]:
-    """Let whatever refuses a transaction in the block name this table."""
+    """Let whatever refuses a transaction in the block name this table, unless it names another one."""
     try:
         yield
     except NotCommitted as refusal:
+        if "table" in refusal.details.get("facts", {}):
+            raise
         facts = {**refusal.details.get("facts", {}), "table": location}
         raise type(refusal)(f"{location}: {refusal.message}", **{**refusal.details, "facts": facts}) from refusal
 

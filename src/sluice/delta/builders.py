@@ -1,10 +1,11 @@
-"""What `DeltaTable` hands out: `DeltaMergeBuilder`, `DeltaOptimizeBuilder` and `DeltaTableBuilder`."""
+"""DELETE, UPDATE and MERGE with Delta's arguments, and what `DeltaTable` hands out: builders of a merge, an OPTIMIZE and a table."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,13 +16,18 @@ from ..spark_integration.rows.definitions import defined_in
 from ..spark_integration.rows.request import Clause, MergeRequest
 from ..statements.definitions.creating import Definition
 from ..statements.maintenance import Optimization
+from ..statements.reports import affected, merged
+from ..statements.spark.frames import frame
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY
-from ..tables.write.merging import check_clauses
+from ..tables.write.merging import RowCounts, check_clauses
+from ..tables.write.terms import WriteArgs
 from .arguments import Assignments, Expression, assignments, expression, names, required_type
-from .committing import Terms
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @checked
@@ -33,7 +39,7 @@ class DeltaMergeBuilder:
     new builder, so that one may be the beginning of several.
     """
 
-    def __init__(self, request: MergeRequest, execute: Callable[[MergeRequest, Terms], DataFrame]) -> None:
+    def __init__(self, request: MergeRequest, execute: Callable[[MergeRequest, int, WriteArgs], DataFrame]) -> None:
         self._request = request
         self._execute = execute
 
@@ -80,26 +86,64 @@ class DeltaMergeBuilder:
         """Add columns that the source has and the table lacks, in `updateAll` and `insertAll` and where an assignment names them."""
         return DeltaMergeBuilder(replace(self._request, schema_evolution=True), self._execute)
 
-    def execute(
-        self,
-        *,
-        isolation: str | None = None,
-        attempts: int = 1,
-        key: str | None = None,
-        transaction: tuple[str, int] | None = None,
-        if_version: int | None = None,
-    ) -> DataFrame:
+    def execute(self, *, attempts: int = 1, **terms: Unpack[WriteArgs]) -> DataFrame:
         """Merge, as one commit. Returns one row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows.
 
-        `isolation`, `attempts`, `key`, `transaction` and `if_version` are those of `DeltaTable.delete`. Raises AnalysisException for
+        `attempts` and the terms are those of `DeltaTable.delete`. Raises AnalysisException for
         clauses in the wrong order and for columns that do not resolve, ConcurrentModification if other commits stand against every attempt.
         """
         with as_spark_users_know():
             check_clauses(self._request.clauses)
-            return self._execute(self._request, Terms(isolation, attempts, key, transaction, if_version=if_version))
+            return self._execute(self._request, attempts, terms)
 
     def _with(self, *clauses: Clause) -> DeltaMergeBuilder:
         return DeltaMergeBuilder(replace(self._request, clauses=(*self._request.clauses, *clauses)), self._execute)
+
+
+@checked
+class RowChanges(ABC):
+    """What changes rows by Spark's tasks. An `alias` is the table's name in expressions."""
+
+    def __init__(self, spark: SparkSession, alias: str | None = None) -> None:
+        self._spark = spark
+        self._alias = alias
+        self._frames: list[DataFrame] = []
+        """Frames of the table, whose columns mean the table's in expressions."""
+
+    @abstractmethod
+    def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
+        """Carry a change out. Returns the counts, as Delta Lake does."""
+
+    def delete(self, condition: Expression | None = None, *, attempts: int = 1, **terms: Unpack[WriteArgs]) -> DataFrame:
+        """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
+
+        Raises TypeError; AnalysisException; ConcurrentModification if other commits stand against every attempt.
+        """
+        return self._changed(MergeRequest.delete(condition, alias=self._alias, frames=self._frames), attempts, terms)
+
+    def update(
+        self,
+        condition: Expression | None = None,
+        set: Assignments | None = None,
+        *,
+        attempts: int = 1,
+        **terms: Unpack[WriteArgs],
+    ) -> DataFrame:
+        """Give the columns in `set` new values, in the rows that satisfy a condition. Returns one row: num_affected_rows.
+
+        Values are Columns or SQL over the old row. Raises TypeError; ValueError without `set`; AnalysisException;
+        ConcurrentModification if other commits stand against every attempt.
+        """
+        request = MergeRequest.update(assignments(set, "set"), condition, alias=self._alias, frames=self._frames)
+        return self._changed(request, attempts, terms)
+
+    def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
+        """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
+        return DeltaMergeBuilder(MergeRequest(source, condition, target_alias=self._alias, frames=self._frames), self._changed)
+
+    def _report(self, request: MergeRequest, counts: RowCounts | None) -> DataFrame:
+        """How many rows a change changed; None: it was done before."""
+        return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
 
 
 @checked

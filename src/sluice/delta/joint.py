@@ -12,26 +12,22 @@ from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.assignments import as_the_table_stores
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.rows.request import MergeRequest
-from ..statements.reports import affected, merged
-from ..statements.spark.frames import frame
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
-from .arguments import Assignments, Expression, assignments, expression
-from .builders import DeltaMergeBuilder
-from .committing import Terms
+from ..tables.write.terms import WriteArgs
+from .builders import RowChanges
 
 
-class TablePart:
+class TablePart(RowChanges):
     """`t[table]` of `with sluice.transaction(spark, ...) as t`: operations that become one commit with the others of `t`.
 
-    Each sees what the ones before it did. Metrics are those of `DeltaTable`'s methods.
+    Each sees what the ones before it did. Metrics are those of `DeltaTable`'s methods. `t.part(table)` has those that need no Spark.
     """
 
     def __init__(self, spark: SparkSession, transaction: JointTransaction, table: Named, alias: str | None = None) -> None:
-        self._spark = spark
+        super().__init__(spark, alias)
         self._transaction = transaction
         self._table = table
-        self._alias = alias
 
     def alias(self, aliasName: str) -> TablePart:
         """The same part, whose columns may be named after `aliasName`."""
@@ -41,39 +37,24 @@ class TablePart:
         """Add rows: a DataFrame, whose values are cast as Spark casts them for its own tables, or Arrow data."""
         evolves = merge_schema or evolves_schemas(self._spark)
         with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
-            self._transaction.append(self._table, fitting, merge_schema=evolves)
+            self._transaction.part(self._table).append(fitting, merge_schema=evolves)
 
     def overwrite(self, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
         evolves = merge_schema or evolves_schemas(self._spark)
         with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
-            self._transaction.overwrite(self._table, fitting, where, dynamic=dynamic, merge_schema=evolves)
-
-    def delete(self, condition: Expression | None = None) -> DataFrame:
-        """Delete the rows that satisfy a condition, all without one, as `DeltaTable.delete`."""
-        return self._changed(MergeRequest.delete(expression(condition), alias=self._alias), Terms())
-
-    def update(self, condition: Expression | None = None, set: Assignments | None = None) -> DataFrame:
-        """Give the columns in `set` new values, in the rows that satisfy a condition, as `DeltaTable.update`."""
-        return self._changed(MergeRequest.update(assignments(set, "set"), expression(condition), alias=self._alias), Terms())
-
-    def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
-        """Merge the rows of `source`: the builder takes the clauses, its `execute` makes them part of the transaction."""
-        on = expression(condition)
-        if on is None:
-            raise ValueError("condition is None; say when rows match, such as 'target.id = source.id'")
-        return DeltaMergeBuilder(MergeRequest(source, on, target_alias=self._alias), self._changed)
+            self._transaction.part(self._table).overwrite(fitting, where, dynamic=dynamic, merge_schema=evolves)
 
     def _stored(self, rows: Any, *, evolves: bool) -> AbstractContextManager[Any]:
         if not isinstance(rows, DataFrame):
             return nullcontext(rows)
-        return as_the_table_stores(rows, self._transaction.do(self._table, lambda part: part.struct), evolves=evolves)
+        return as_the_table_stores(rows, self._transaction.part(self._table).struct, evolves=evolves)
 
-    def _changed(self, request: MergeRequest, terms: Terms) -> DataFrame:
+    def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
         with as_spark_users_know():
-            if terms != Terms():
+            if attempts != 1 or any(value is not None for value in terms.values()):
                 raise InvalidRequest(
-                    "isolation, key and transaction belong to the whole transaction: give them to sluice.transaction, not to execute"
+                    "attempts, isolation, key and the like belong to the whole transaction: give them to sluice.transaction, not to one of "
+                    "its operations"
                 )
-            counts = self._transaction.do(self._table, lambda part: merge_rows(part, self._spark, request))
-            return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
+            return self._report(request, merge_rows(self._transaction.part(self._table), self._spark, request))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -30,6 +30,9 @@ from .builders import DeltaMergeBuilder
 from .joint import TablePart
 from .tables import DeltaTable
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _TARGET: Final = "target"
 _SOURCE: Final = "source"
 
@@ -41,6 +44,17 @@ def stream(df: DataFrame, *, coordinator: str | None = None, storage_options: Ma
     `coordinator` and `storage_options` are for tables that are given by location.
     """
     return Stream(df, coordinator, storage_options)
+
+
+class UsualClauses(TypedDict, total=False):
+    """The clauses that most merges of batches have."""
+
+    matched_update: bool | Mapping[str, str | Column]
+    """Rows that match get the new row's values: of all columns (True, the default), of none (False), or these values."""
+    matched_delete: str | Column | None
+    """Rows that match and satisfy this condition are deleted."""
+    not_matched_insert: bool | Mapping[str, str | Column]
+    """New rows that match none are inserted: all columns (True, the default), none (False), or these values."""
 
 
 @checked
@@ -62,13 +76,11 @@ class Stream:
         table: Table | str | os.PathLike[str],
         on: str | Sequence[str] | Column,
         *,
-        matched_update: bool | Mapping[str, str | Column] = True,
-        matched_delete: str | Column | None = None,
-        not_matched_insert: bool | Mapping[str, str | Column] = True,
         newest_by: str | None = None,
         clauses: Callable[[DeltaMergeBuilder], DeltaMergeBuilder] | None = None,
         schema_evolution: bool = False,
         attempts: int = ATTEMPTS,
+        **usual: Unpack[UsualClauses],
     ) -> BatchWriter:
         """Merge each batch into a table: by default rows with the key of a new row are replaced, and others inserted.
 
@@ -83,7 +95,7 @@ class Stream:
             if newest_by is not None:
                 self._require_orders(newest_by, keys)
             condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
-            listed = [] if clauses is not None else _clauses(matched_update, matched_delete, not_matched_insert)
+            listed = [] if clauses is not None else _clauses(usual)
             address = self._address(table)
             opened(address)  # so that a missing table is noticed at once
 
@@ -125,9 +137,9 @@ class Stream:
                 return JointTransaction(
                     tables=targets,
                     transaction=batch.transaction,
-                    elsewhere=written_with_reads,
+                    foreign=written_with_reads,
                     user_metadata=user_metadata_of(spark),
-                    beside=lambda joint, table: TablePart(spark, joint, table),
+                    by_engine=lambda joint, table: TablePart(spark, joint, table),
                 )
 
             repeated(
@@ -180,10 +192,9 @@ class Stream:
             )
 
 
-def _clauses(
-    update: bool | Mapping[str, str | Column], delete: str | Column | None, insert: bool | Mapping[str, str | Column]
-) -> list[Clause]:
+def _clauses(usual: UsualClauses) -> list[Clause]:
     clauses: list[Clause] = []
+    delete, update, insert = usual.get("matched_delete"), usual.get("matched_update", True), usual.get("not_matched_insert", True)
     if delete is not None:
         clauses.append(Clause("matched", "delete", expression(delete, "matched_delete")))
     if isinstance(update, Mapping):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,17 +19,22 @@ from ..spark_integration.schemas import from_spark
 from ..statements.definitions.creating import Definition, made, named
 from ..statements.maintenance import Optimization, run_optimize
 from ..statements.places import exists, opened
-from ..statements.reports import NOTHING, affected, detail, history, merged, restored
+from ..statements.reports import NOTHING, detail, history, restored
 from ..statements.request import Place
 from ..statements.spark.frames import frame
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
-from .arguments import Assignments, Expression, assignments, milliseconds
-from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator
-from .committing import Terms, committed
+from ..tables.transaction import Transaction
+from ..tables.write.merging import RowCounts
+from ..tables.write.terms import ChangeArgs, WriteArgs
+from .arguments import milliseconds
+from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, RowChanges
 from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
@@ -40,7 +44,7 @@ _FRAMES_MAX: Final = 16
 
 
 @checked
-class DeltaTable:
+class DeltaTable(RowChanges):
     """A table that Spark changes and sluice commits; `forPath`, `forName` and the builders make one.
 
     Methods that commit take, beyond Delta's arguments and by name only: `isolation`, a level stricter than the table's;
@@ -52,11 +56,9 @@ class DeltaTable:
     """
 
     def __init__(self, spark: SparkSession, place: Place, table: Table, alias: str | None = None) -> None:
-        self._spark = spark
+        super().__init__(spark, alias)
         self._place = place
         self._table = table
-        self._alias = alias
-        self._frames: list[DataFrame] = []
 
     @property
     def table(self) -> Table:
@@ -241,58 +243,16 @@ class DeltaTable:
         with as_spark_users_know():
             return frame(self._spark, detail(self._table, self._place.name))
 
-    # -- changing rows -----------------------------------------------------------------------------------------------
-
-    def delete(
-        self,
-        condition: Expression | None = None,
-        *,
-        isolation: str | None = None,
-        attempts: int = 1,
-        key: str | None = None,
-        transaction: tuple[str, int] | None = None,
-        if_version: int | None = None,
-    ) -> DataFrame:
-        """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
-
-        Raises TypeError; AnalysisException; ConcurrentModification if other commits stand against every attempt.
-        """
-        request = MergeRequest.delete(condition, alias=self._alias, frames=self._frames)
-        return self._changed(request, Terms(isolation, attempts, key, transaction, if_version=if_version))
-
-    def update(
-        self,
-        condition: Expression | None = None,
-        set: Assignments | None = None,
-        *,
-        isolation: str | None = None,
-        attempts: int = 1,
-        key: str | None = None,
-        transaction: tuple[str, int] | None = None,
-        if_version: int | None = None,
-    ) -> DataFrame:
-        """Give the columns in `set` new values, in the rows that satisfy a condition. Returns one row: num_affected_rows.
-
-        Values are Columns or SQL over the old row. Raises TypeError; ValueError without `set`; AnalysisException;
-        ConcurrentModification if other commits stand against every attempt.
-        """
-        request = MergeRequest.update(assignments(set, "set"), condition, alias=self._alias, frames=self._frames)
-        return self._changed(request, Terms(isolation, attempts, key, transaction, if_version=if_version))
-
-    def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
-        """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
-        return DeltaMergeBuilder(MergeRequest(source, condition, target_alias=self._alias, frames=self._frames), self._changed)
-
     # -- reorganising ------------------------------------------------------------------------------------------------
 
-    def optimize(self, *, if_version: int | None = None) -> DeltaOptimizeBuilder:
+    def optimize(self, **terms: Unpack[ChangeArgs]) -> DeltaOptimizeBuilder:
         """Rewrite files as fewer, larger or ordered ones; the builder says which and how. With `if_version` nothing may come between that
         version and the commits.
         """
-        return DeltaOptimizeBuilder(self._optimized, Optimization(if_version=if_version))
+        return DeltaOptimizeBuilder(partial(self._optimized, terms))
 
-    def _optimized(self, optimization: Optimization) -> DataFrame:
-        return frame(self._spark, run_optimize(self._table, optimization, user_metadata_of(self._spark)))
+    def _optimized(self, terms: ChangeArgs, optimization: Optimization) -> DataFrame:
+        return frame(self._spark, run_optimize(self._table, optimization, **self._said(terms)))
 
     def vacuum(self, retentionHours: float | None = None, *, force: bool = False) -> DataFrame:
         """Delete files that no version within retention needs, as `sluice.Table.vacuum` does. Returns an empty DataFrame.
@@ -307,23 +267,20 @@ class DeltaTable:
 
     # -- going back, copying, features -------------------------------------------------------------------------------
 
-    def restoreToVersion(self, version: int, *, if_version: int | None = None) -> DataFrame:
+    def restoreToVersion(self, version: int, **terms: Unpack[ChangeArgs]) -> DataFrame:
         """Make the table what it was at a version, with `if_version` only as the version after that one. Returns one row: sizes and
         numbers of files.
 
         Raises AnalysisException for a version that is not there, MissingObject if files of it are gone.
         """
         with as_spark_users_know():
-            return self._restored(version, None, if_version)
+            return frame(self._spark, restored(self._table, self._table.restore(version, **self._said(terms))))
 
-    def restoreToTimestamp(self, timestamp: str, *, if_version: int | None = None) -> DataFrame:
+    def restoreToTimestamp(self, timestamp: str, **terms: Unpack[ChangeArgs]) -> DataFrame:
         """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
         with as_spark_users_know():
-            return self._restored(None, milliseconds(self._spark, timestamp), if_version)
-
-    def _restored(self, version: int | None, timestamp: int | None, if_version: int | None) -> DataFrame:
-        commit = self._table.restore(version, timestamp, if_version=if_version, user_metadata=user_metadata_of(self._spark))
-        return frame(self._spark, restored(self._table, commit))
+            at = milliseconds(self._spark, timestamp)
+            return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, **self._said(terms))))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
         """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
@@ -353,17 +310,17 @@ class DeltaTable:
         with as_spark_users_know():
             self._table.generate(mode.lower())
 
-    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int, *, if_version: int | None = None) -> None:
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int, **terms: Unpack[ChangeArgs]) -> None:
         """Raise the table's protocol to at least these versions, 3 and 7 at most; nothing is ever lowered."""
         with as_spark_users_know():
-            self._table.upgrade_protocol(readerVersion, writerVersion, if_version=if_version)
+            self._table.upgrade_protocol(readerVersion, writerVersion, **self._said(terms))
 
-    def addFeatureSupport(self, featureName: str, *, if_version: int | None = None) -> None:
+    def addFeatureSupport(self, featureName: str, **terms: Unpack[ChangeArgs]) -> None:
         """Add a feature to the table's protocol. Raises AnalysisException for one that sluice does not implement."""
         with as_spark_users_know():
-            self._table.add_feature(featureName, if_version=if_version)
+            self._table.add_feature(featureName, **self._said(terms))
 
-    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None, *, if_version: int | None = None) -> None:
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None, **terms: Unpack[ChangeArgs]) -> None:
         """Take a feature that nothing uses out of the table's protocol. Raises AnalysisException, also for `truncateHistory`."""
         with as_spark_users_know():
             if truncateHistory:
@@ -372,7 +329,7 @@ class DeltaTable:
                     "vacuum remove what is older than the table's retention",
                     features=[featureName],
                 )
-            if self._table.drop_feature(featureName, if_version=if_version) is None:
+            if self._table.drop_feature(featureName, **self._said(terms)) is None:
                 had = ", ".join(self._table.detail().features)
                 raise InvalidRequest(f"the table has no feature {featureName!r}; it has {had}", feature=featureName)
 
@@ -395,12 +352,18 @@ class DeltaTable:
         made = self._table.clone(target, version, timestamp, replace=over, properties=properties)
         return DeltaTable(self._spark, place, made)
 
-    def _changed(self, request: MergeRequest, terms: Terms) -> DataFrame:
-        """Change rows as one commit, with the text for the history in the session's settings. Returns the counts, as Delta Lake does."""
+    def _said(self, terms: Mapping[str, Any]) -> Any:
+        """The terms, with the text for the history in the session's settings unless they have one."""
+        return terms if terms.get("user_metadata") is not None else {**terms, "user_metadata": user_metadata_of(self._spark)}
+
+    def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
+        """Change rows as one commit, with the text for the history in the session's settings, unless the terms have one."""
+
+        def work(part: Transaction) -> RowCounts | None:
+            return None if part.repeated() is not None else merge_rows(part, self._spark, request)
+
         with as_spark_users_know():
-            terms = replace(terms, user_metadata=user_metadata_of(self._spark))
-            counts = committed(self._table, terms, lambda part: merge_rows(part, self._spark, request))
-            return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
+            return self._report(request, self._table.transact(work, attempts=attempts, **self._said(terms)))
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

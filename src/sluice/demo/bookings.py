@@ -87,8 +87,8 @@ def book_one(place: Workspace, flight: int) -> None:
     """Turn one seat of a flight into a booking. Raises ConcurrentModification if another passenger was faster."""
     seats, bookings = place.beside
     with JointTransaction(place.coordinator, storage_options=place.storage_options, tables=place.beside) as transaction:
-        transaction.update(seats, {"seats": "seats - 1"}, f"flight = {flight} AND seats > 0")
-        transaction.append(bookings, _rows((flight, 1)))
+        transaction[seats].update({"seats": "seats - 1"}, f"flight = {flight} AND seats > 0")
+        transaction[bookings].append(_rows((flight, 1)))
 
 
 def _count(seats: Table, bookings: Table, counted: _Counted) -> None:

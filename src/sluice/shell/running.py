@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from ..statements.duckdb.request import LocalRequest
 from ..statements.parse.cursor import statements_in, tokens_of
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
 from .completing import Completing
 from .engines import Engines, Result
@@ -23,36 +25,42 @@ _WRONG: Final = 2
 _FAILED: Final = 1
 
 
-class Shell:
-    """One run of `sluice sql`; the arguments are its options."""
+@dataclass(frozen=True, slots=True)
+class ShellOptions:
+    """The options of `sluice sql`."""
 
-    def __init__(
-        self,
-        *,
-        texts: Sequence[str] = (),
-        files: Sequence[Path] = (),
-        form: str | None = None,
-        engine: str = "auto",
-        args: Mapping[str, str] | None = None,
-        max_rows: int = 1000,
-        master: str = "local[*]",
-        spark_log: bool = False,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        out: TextIO | None = None,
-    ) -> None:
-        self._texts = texts
-        self._files = files
-        self._form = form
-        self._max_rows = max_rows
-        self._reached = (coordinator, storage_options)
+    texts: Sequence[str] = ()
+    """Statements to carry out."""
+    files: Sequence[Path] = ()
+    """Files with statements to carry out, after the texts."""
+    form: str | None = None
+    """How results are printed: "json", "csv", or None for tables."""
+    engine: str = "auto"
+    """"local", "spark" or "auto"."""
+    args: Mapping[str, str] = field(default_factory=dict)
+    """The values of the parameters in statements."""
+    max_rows: int = 1000
+    """The most rows of a table on the screen."""
+    master: str = "local[*]"
+    """Spark's master, if Spark is started."""
+    spark_log: bool = False
+    """Whether Spark's log is shown."""
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] | None = None
+
+
+class Shell:
+    """One run of `sluice sql`."""
+
+    def __init__(self, options: ShellOptions, out: TextIO | None = None) -> None:
+        self._options = options
         self._engines = Engines(
-            engine,
-            coordinator=coordinator,
-            storage_options=storage_options,
-            args=args or {},
-            master=master,
-            spark_log=spark_log,
+            options.engine,
+            coordinator=options.coordinator,
+            storage_options=options.storage_options,
+            args=options.args,
+            master=options.master,
+            spark_log=options.spark_log,
             tell=self._tell,
         )
         self._out = sys.stdout if out is None else out
@@ -64,7 +72,7 @@ class Shell:
     def run(self) -> int:
         """Carry everything out; returns the exit status."""
         try:
-            if self._texts or self._files or not sys.stdin.isatty():
+            if self._options.texts or self._options.files or not sys.stdin.isatty():
                 return next((status for text in self._scripts() if (status := self._script(text)) != 0), 0)
             self._typed()
             return 0
@@ -75,8 +83,8 @@ class Shell:
 
     def _scripts(self) -> Iterator[str]:
         """The texts of -e, then those of -f; standard input if there are neither."""
-        yield from self._texts
-        for path in self._files or ([] if self._texts else [Path("-")]):
+        yield from self._options.texts
+        for path in self._options.files or ([] if self._options.texts else [Path("-")]):
             try:
                 yield sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
@@ -84,7 +92,7 @@ class Shell:
 
     def _typed(self) -> None:
         self._tell("sluice sql: statements end with ; help shows what else there is, quit ends the shell")
-        completing = Completing(lambda text: LocalRequest(text, None, *self._reached))
+        completing = Completing(lambda text: LocalRequest(text, None, self._options.coordinator, self._options.storage_options))
         for text in typed(completing):
             if not self._obey(text):
                 self._script(text)
@@ -146,12 +154,12 @@ class Shell:
 
     def _print(self, result: Result, written: str) -> None:
         rows: pa.Table = result.rows
-        if self._form == "json":
+        if self._options.form == "json":
             self._write(as_json(rows))
-        elif self._form == "csv":
+        elif self._options.form == "csv":
             self._write(as_csv(rows))
         else:
-            draw(self._console, rows, self._max_rows, expanded=self._expanded)
+            draw(self._console, rows, self._options.max_rows, expanded=self._expanded)
         count = f"{rows.num_rows} row{'' if rows.num_rows == 1 else 's'}, " if rows.num_columns else ""
         why = f" ({result.why})" if result.why else ""
         took = f"{result.seconds:.2f} s" if self._timed else ""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from ..coordinator.limits import DEFAULT_TIMEOUT_S
+from ..coordinator.rules.terms import Terms
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.stores.s3_options import S3Options
 from ..tables.client.address import TableAddress, version_of_path
-from ..tables.write.write_once import application_transaction
+from ..tables.write.terms import application_transaction
 from .option_tables import NOT_IN_STREAMS, NOT_OURS, ONLY_STREAMING, READING, STREAMING, TABLE, WRITING, Option, texts_of
 
 STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
@@ -118,6 +118,9 @@ class ChangesOptions:
         return ChangesOptions(start - 1, end, unit.lower())
 
 
+_OF_TERMS: Final = tuple(each.name for each in fields(Terms))
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """The options of a write."""
@@ -138,22 +141,12 @@ class WriteOptions:
     """Whether columns are added that the table lacks."""
     allow_nonempty: bool = False
     """Whether a table may be created in a folder with other files."""
-    read_version: int | None = None
-    """The version from which the rows were computed."""
+    terms: Terms = Terms()
+    """On what terms the write is committed."""
     read_where: str | None = None
-    """The rows that were read of it; None: all."""
-    if_version: int | None = None
-    """The version after which the write is committed, or not at all."""
-    isolation: str | None = None
-    """A level that is stricter than the table's."""
+    """The rows that were read of the version from which the rows were computed; None: all."""
     leases: tuple[str, ...] = ()
     """The nodes of leases on which the write depends."""
-    transaction: tuple[str, int] | None = None
-    """The application's transaction, by which the write happens once."""
-    ack: str = "published"
-    """When the write returns: "published" or "ratified"."""
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    """The time that the commit may take."""
     max_records_per_file: int | None = None
     """The most rows of a file."""
     compression: str | None = None
@@ -162,8 +155,6 @@ class WriteOptions:
     """Whether rows are shuffled by partition first; None: as the session or the table says."""
     overwrite_schema: bool = False
     """Whether an overwrite replaces the table's schema."""
-    user_metadata: str | None = None
-    """A text for the history."""
     only_new: bool = False
     """No option: the table must not exist yet."""
     name: str | None = None
@@ -176,6 +167,11 @@ class WriteOptions:
     """No option: whether somebody saw what the rows were computed from."""
     defines: bool = False
     """No option: whether the history says CREATE TABLE AS SELECT, not WRITE, if the table is new."""
+
+    @property
+    def timeout_s(self) -> float:
+        """The seconds that the commit may take."""
+        return cast("float", self.terms.timeout_s)  # an option is a number
 
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -196,7 +192,8 @@ class WriteOptions:
         values = {**reader.fields(), "properties": _together(reader["properties"] or {}, reader.properties)}
         if not overwrite:
             values.pop("overwrite_schema", None)
-        return WriteOptions(reader.address(), mode, transaction=_transaction(reader), **values)
+        said = {name: values.pop(name) for name in _OF_TERMS if name in values}
+        return WriteOptions(reader.address(), mode, terms=Terms(once=_transaction(reader), **said), **values)
 
     @staticmethod
     def for_tasks(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

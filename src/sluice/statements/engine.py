@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from ..tables.joint_transaction import Elsewhere, JointTransaction
+from ..tables.joint_transaction import ForeignRows
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
@@ -43,8 +44,8 @@ class Engine(Protocol[R_contra, T_co]):
     """An engine: `R_contra` are its requests, `T_co` is its result, a DataFrame or an Arrow table."""
 
     @property
-    def elsewhere(self) -> Elsewhere | None:
-        """How a transaction takes rows that are not Arrow data."""
+    def foreign(self) -> Callable[[Any], ForeignRows | None] | None:
+        """How a transaction takes rows that are not Arrow data; None: it takes none."""
         ...
 
     def result(self, request: R_contra, answer: Answer, /) -> T_co:
@@ -71,7 +72,7 @@ class Engine(Protocol[R_contra, T_co]):
         """Add or replace rows, in a commit of its own."""
         ...
 
-    def insert_into(self, request: R_contra, statement: Insert, joint: JointTransaction, table: Table, reading: Reading, /) -> None:
+    def insert_into(self, request: R_contra, statement: Insert, part: Transaction, table: Table, reading: Reading, /) -> None:
         """Add or replace rows in an open transaction."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..coordinator.api import Commit
 from ..storage.actions import AddFile
@@ -14,6 +14,7 @@ from ..tables.client.property_rules import indexed_columns_of
 from ..tables.read.history import HistoryEntry, entries_of
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
+from ..tables.write.terms import ChangeArgs
 from .definitions.creating import struct_of
 from .parse.loading import Analyze, Attach, Detach, Reorganise, Repair
 from .parse.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
@@ -22,6 +23,9 @@ from .partitions import partition_condition
 from .places import catalog_of, opened, title
 from .reports import NOTHING, Answer, optimized, restored
 from .request import Place, Request
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +36,15 @@ class Optimization:
     mode: str = "minor"
     target_file_size: int | str | None = None
     z_order_by: tuple[str, ...] | None = None
-    if_version: int | None = None
 
 
-def run_optimize(table: Table, optimization: Optimization, user_metadata: str | None = None) -> Answer:
+def run_optimize(table: Table, optimization: Optimization, **terms: Unpack[ChangeArgs]) -> Answer:
     """Run it; the metrics have Delta's names, and null for what sluice does not measure."""
     where = " AND ".join(f"({each})" for each in optimization.where) or None
     before = table.refresh("latest").snapshot()
     started_ms = _now_ms()
     commit = table.compact(
-        optimization.mode,
-        where,
-        target_file_size=optimization.target_file_size,
-        z_order_by=optimization.z_order_by,
-        if_version=optimization.if_version,
-        user_metadata=user_metadata,
+        optimization.mode, where, target_file_size=optimization.target_file_size, z_order_by=optimization.z_order_by, **terms
     )
     numbers = _numbers(table, before, where, commit, ordered=optimization.z_order_by is not None or bool(table.clustering_columns))
     return optimized(table.location, {**numbers, "startTimeMs": started_ms, "endTimeMs": _now_ms()})
@@ -124,16 +122,16 @@ def optimize(request: Request, statement: Optimize, place: Place) -> Answer:
     """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""
     where = () if statement.where is None else (request.expression(statement.where),)
     order = statement.z_order_by or None
-    how = Optimization(where, "full" if statement.full else "major" if order else "minor", None, order, if_version=request.if_version)
-    return run_optimize(opened(place), how, request.user_metadata)
+    how = Optimization(where, "full" if statement.full else "major" if order else "minor", None, order)
+    return run_optimize(opened(place), how, **request.terms)
 
 
 def compact(request: Request, statement: Compact, place: Place) -> Answer:
     """Rewrite files as fewer ones: MINOR small files, MAJOR also those with deleted rows. Answers one row: path and metrics."""
     table = opened(place)
     where = partition_condition(request, statement.partition, table.struct, table.partition_columns)
-    how = Optimization(() if where is None else (where,), statement.mode, if_version=request.if_version)
-    return run_optimize(table, how, request.user_metadata)
+    how = Optimization(() if where is None else (where,), statement.mode)
+    return run_optimize(table, how, **request.terms)
 
 
 def vacuum(request: Request, statement: Vacuum, place: Place) -> Answer:
@@ -149,7 +147,7 @@ def restore(request: Request, statement: Restore, place: Place) -> Answer:
     """Make the table what it was. Answers one row: sizes and numbers of files."""
     version, timestamp = request.moment(statement.is_version, statement.value)
     table = opened(place)
-    return restored(table, table.restore(version, timestamp, if_version=request.if_version, user_metadata=request.user_metadata))
+    return restored(table, table.restore(version, timestamp, **request.terms))
 
 
 def convert(request: Request, statement: Convert) -> Answer:
@@ -190,7 +188,7 @@ def clone(request: Request, statement: Clone, source: Place) -> Answer:
 def reorganise(request: Request, statement: Reorganise, place: Place) -> Answer:
     """Write files with deleted rows again without them, and merge small ones. Answers one row: path and metrics."""
     where = () if statement.where is None else (request.expression(statement.where),)
-    return run_optimize(opened(place), Optimization(where, "major", if_version=request.if_version), request.user_metadata)
+    return run_optimize(opened(place), Optimization(where, "major"), **request.terms)
 
 
 def repair(request: Request, statement: Repair, place: Place) -> Answer:
@@ -198,7 +196,7 @@ def repair(request: Request, statement: Repair, place: Place) -> Answer:
     table = opened(place)
     missing = table.missing_files()
     if missing and not statement.dry_run:
-        table.repair(if_version=request.if_version)
+        table.repair(**request.terms)
     return Answer("dataFilePath string, reason string", tuple(missing.items()))
 
 
@@ -208,7 +206,7 @@ def analyze(request: Request, statement: Analyze, place: Place) -> Answer:
         words, at = statement.refused
         said = f"ANALYZE looks at all files that lack statistics, without {words}: leave it out"
         raise request.unsupported(at, said, f"ANALYZE ... {words}")
-    analysis = opened(place).analyze(statement.columns, if_version=request.if_version, user_metadata=request.user_metadata)
+    analysis = opened(place).analyze(statement.columns, **request.terms)
     numbers = (analysis.files, analysis.lacking, analysis.from_footers, analysis.from_rows, analysis.bytes_read)
     return Answer("num_files bigint, num_lacking bigint, num_from_footers bigint, num_from_rows bigint, num_bytes_read bigint", (numbers,))
 

@@ -72,7 +72,7 @@ def drop(request: Request, statement: DropPartitions, place: Place) -> Answer:
             said = f"the table has no partition ({shown}): add IF EXISTS, or SHOW PARTITIONS lists them"
             raise request.error(InvalidRequest, statement.target, said, condition="PARTITIONS_NOT_FOUND")
         conditions.append(f"({equals(fixed, table.struct)})")
-    table.truncate(" OR ".join(conditions), if_version=request.if_version, user_metadata=request.user_metadata)
+    table.truncate(" OR ".join(conditions), **request.terms)
     return NOTHING
 
 
@@ -80,7 +80,7 @@ def truncate(request: Request, statement: Truncate, place: Place) -> Answer:
     """Remove all rows, or those of a partition."""
     table = opened(place)
     where = partition_condition(request, statement.partition, table.struct, table.partition_columns)
-    table.truncate(where, if_version=request.if_version, user_metadata=request.user_metadata)
+    table.truncate(where, **request.terms)
     return NOTHING
 
 

@@ -14,6 +14,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
 from ..storage.expressions.limits import beyond_limits
 from ..storage.schema.datatypes import StructType
+from ..tables.write.terms import ChangeArgs
 from .parse.cursor import Name, Span, position
 from .parse.reading import parameters_in, pointed
 from .session_locks import Locks
@@ -73,9 +74,9 @@ class Request(ABC):
         """What this thread commits in the block depends on the leases of the session."""
 
     @property
-    def user_metadata(self) -> str | None:
-        """The text that the history shows with each commit."""
-        return None
+    def terms(self) -> ChangeArgs:
+        """The terms of a statement's commit."""
+        return {"if_version": self.if_version}
 
     @property
     def has_delta_lake(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, Final, cast
 from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
-from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
 from . import maintenance, partitions
 from .concurrency.blocks import NOT_OURS, atomic, expected
@@ -176,18 +175,16 @@ def change_rows(engine: Engine[R, Any], request: R, statement: RowChange, place:
     table = opened(place)
     read = current_tables(request, statement)
     if not read:
-        with table.begin(if_version=request.if_version, user_metadata=request.user_metadata) as part:
+        with table.begin(**request.terms) as part:
             return engine.change(request, statement, part, at_one_moment)
     tables = list({each.location: each for each in (*read, table)}.values())
     expected = None if request.if_version is None else {table: request.if_version}
-    with JointTransaction(tables=tables, user_metadata=request.user_metadata, if_version=expected) as joint:
+    with JointTransaction(tables=tables, user_metadata=request.terms.get("user_metadata"), if_version=expected) as joint:
 
         def reading(of: Sequence[Table]) -> Mapping[str, TableSnapshot]:
             return {each.location: each.snapshot(joint.read_versions[each.location]) for each in of}
 
-        def work(part: Transaction) -> RowCounts:
-            if table.location in [each.location for each in read]:
-                part.depend_on()
-            return engine.change(request, statement, part, reading)
-
-        return joint.do(table, work)
+        part = joint.part(table)
+        if table.location in [each.location for each in read]:
+            part.depend_on()
+        return engine.change(request, statement, part, reading)

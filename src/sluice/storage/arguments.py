@@ -292,7 +292,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # words
     "ack": _ACK,
     "consistency": one_of("latest", "serial", "session", "published"),
-    "isolation": one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
+    **dict.fromkeys(("isolation", "begin.level"), one_of("Serializable", "WriteSerializable", "SnapshotIsolation")),
     "by": one_of("version", "timestamp"),
     "consumer.rows": one_of("changes", "inserted"),
     "follow.rows": one_of("changes", "inserted"),
@@ -393,6 +393,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "transaction.consumer": made("Consumer"),
     "transaction.first": either("a Spark session or the coordinator's address", _SESSION, text("")),
     "limits": made("Limits"),
+    "replaced": made("Replaced"),
     # parameters of a coordinator's address, and of the S3 store
     "retry_s": _SOME_SECONDS,
     "session_timeout_s": amount("seconds", 0.1, 3600),
@@ -424,7 +425,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "identifier": _NAME,
     "tableOrViewName": _NAME,
     "DeltaTable.timestamp": text("a time as a text, such as 2026-01-31 or 2026-01-31 13:00:00"),
-    "DeltaTable.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
+    "RowChanges.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
     "DeltaMergeBuilder.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
     "isShallow": _FLAG,
     "truncateHistory": _FLAG,
@@ -484,13 +485,19 @@ def _checking(act: Any, owner: str) -> Any:
         )
         for name in code.co_varnames[:count]
     }
-    others = RULES.get(f"*{code.co_varnames[count]}") if code.co_flags & inspect.CO_VARARGS else None
+    has_others = bool(code.co_flags & inspect.CO_VARARGS)
+    others = RULES.get(f"*{code.co_varnames[count]}") if has_others else None
     name_of_others = code.co_varnames[count] if others else ""
+    unpacked = _unpacked(written, code.co_varnames[count + has_others]) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    for name, kind in (unpacked[0] if unpacked else {}).items():
+        rules.setdefault(name, (rule_of(owner, act.__name__, name), _MAY_BE_NONE.search(kind) is not None))
 
     def check(name: str, value: Any) -> None:
         rule, may_be_none = rules.get(name, (None, True))
         if rule is not None and not (value is None and may_be_none):
             rule.check(name, value)
+        if unpacked is not None and name not in rules:
+            raise TypeError(f"{written.__qualname__}() got an unexpected keyword argument {name!r}")
 
     @functools.wraps(act)
     def checking(*given: Any, **named: Any) -> Any:
@@ -509,4 +516,23 @@ def _checking(act: Any, owner: str) -> Any:
             chain = None if isinstance(error, InvalidRequest) else error.__cause__  # its message says all; others name what failed below
             raise error.with_traceback(None) from chain
 
+    if unpacked is not None:
+        checking.__signature__ = unpacked[1]  # type: ignore[attr-defined]
     return checking
+
+
+def _unpacked(act: Any, name: str) -> tuple[dict[str, str], inspect.Signature] | None:
+    """The keywords that a function takes as `**name: Unpack[SomeArgs]`, each with its type as a text; None if it takes any.
+
+    And its signature with these keywords one by one, so that `help` shows what may be given.
+    """
+    annotation = re.fullmatch(r"Unpack\[(\w+)\]", str(act.__annotations__.get(name, "")))
+    if annotation is None:
+        return None
+    kinds = act.__globals__[annotation[1]].__annotations__
+    keywords = {each: str(getattr(kind, "__forward_arg__", kind)) for each, kind in kinds.items()}
+    signature = inspect.signature(act)
+    written = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    names, only = {each.name for each in written}, inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(each, only, default=None, annotation=kind) for each, kind in keywords.items() if each not in names]
+    return keywords, signature.replace(parameters=[*written, *added])

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..coordinator.api import Change, Deadline, Hold, Lease, Pin, SystemClock, Timeout, hold_consumer, pin_version, require_one_coordinator
 from ..coordinator.errors import ConcurrentTransactionException, CoordinatorUnavailable, LeaseHeld, LeaseLost, NotCommitted
@@ -27,11 +27,15 @@ from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.open_table import OpenTable
-from .joint_transaction import CommitInfo, Elsewhere, JointTransaction, Named
+from .joint_transaction import CommitInfo, ForeignRows, JointTransaction, Named
 from .read.following import ChangeBatch, ChangePlace, ChangeReader, Selection, latest_of
 from .read.published_versions import published_versions
 from .table_writes import TableWrites
 from .write.repeated_writes import done_in_all
+from .write.terms import OnceArgs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
 
@@ -153,24 +157,24 @@ class Consumer:
     def transaction(
         self,
         *,
-        isolation: str | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-        elsewhere: Elsewhere | None = None,
-        beside: Callable[[JointTransaction, Named], Any] | None = None,
+        foreign: Callable[[Any], ForeignRows | None] | None = None,
+        by_engine: Callable[[JointTransaction, Named], Any] | None = None,
+        **terms: Unpack[OnceArgs],
     ) -> JointTransaction:
         """Begin the transaction that consumes the batch in hand: its commit writes the results and the position, once, or nothing.
 
         Use it in a `with` block, like `sluice.transaction`, whose argument `consumer` has it take the rows and operations of Spark, too
-        (by `elsewhere` and `beside`). Each output gets a version, also one that nothing was written to. Raises
+        (by `foreign` and `by_engine`). Each output gets a version, also one that nothing was written to. Raises
         InvalidRequest without outputs or batch; ConcurrentTransactionException if an output does not say what this instance left there.
         Its commit raises LeaseLost if another instance took over, and what every commit raises; then the batch comes again.
         """
         if not self._into:
             raise InvalidRequest(f"the consumer {self.name!r} has no outputs: open it with into=[table, ...], or call commit()")
         batch = self._batch("transaction()")
-        options = {"isolation": isolation, "user_metadata": user_metadata, "timeout_s": timeout_s, "elsewhere": elsewhere, "beside": beside}
-        return ConsumerTransaction(self, batch, **options)
+        for name in ("transaction", "key"):
+            if terms.get(name) is not None:
+                raise InvalidRequest(f"{name} was given: the consumer says what makes its transaction happen once, leave {name} out")
+        return ConsumerTransaction(self, batch, foreign, by_engine, **terms)
 
     def commit(self) -> None:
         """Record that the batch in hand was consumed: for results that go elsewhere, at least once.
@@ -320,15 +324,22 @@ class Consumer:
 class ConsumerTransaction(JointTransaction):
     """The transaction by which a consumer writes the results of a batch, and its position with them."""
 
-    def __init__(self, consumer: Consumer, batch: ChangeBatch, **options: Any) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        batch: ChangeBatch,
+        foreign: Callable[[Any], ForeignRows | None] | None,
+        by_engine: Callable[[JointTransaction, Named], Any] | None,
+        **terms: Unpack[OnceArgs],
+    ) -> None:
         self._consumer, self._of, self._lease = consumer, batch, consumer.lease
-        options = {name: value for name, value in options.items() if value is not None}
-        super().__init__(tables=consumer.outputs(), transaction=consumer.application_for(batch), **options)
+        terms["transaction"] = consumer.application_for(batch)
+        super().__init__(tables=consumer.outputs(), foreign=foreign, by_engine=by_engine, **terms)
 
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         super()._begin(tables)
-        assert self._application is not None
-        self._consumer.require_left({location: part.basis[0] for location, part in self._parts.items()}, self._application)
+        assert self._terms.once is not None
+        self._consumer.require_left({location: part.basis[0] for location, part in self._parts.items()}, self._terms.once)
 
     def _to_file(self, table: OpenTable, change: Change) -> Change:
         change = super()._to_file(table, change)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pyarrow as pa
 
@@ -33,9 +33,12 @@ from ..coordinator.api import (
 )
 from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.rules.intent import TABLES_MAX
+from ..coordinator.rules.terms import Terms
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
+from ..storage.log.snapshot import Snapshot
 from ..storage.stores.location import normalise
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_table
@@ -43,24 +46,21 @@ from .client.published_table import beyond
 from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_writes import TableWrites
 from .transaction import Transaction
-from .write.data_writing import Rows, WritePlan
+from .write.data_writing import Redefinition, WritePlan
 from .write.repeated_writes import done_in_all
+from .write.requirements import snapshot_for_change
+from .write.row_operations import add_files, require_room_for
+from .write.terms import OnceArgs, terms_of
 from .write.transaction_end import ABORTED, OpenTransaction
-from .write.write_once import application_transaction
+from .write.upsert import newest_key
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
 Named: TypeAlias = "TableWrites | str | os.PathLike[str]"
 """A `sluice.Table`, or its location."""
-
-Elsewhere: TypeAlias = (
-    "Callable[[Any], tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]], Callable[[Transaction], object]] | None]"
-)
-"""For rows that are not Arrow data: their schema, a function that writes them by a plan, and one by which a part depends on what they were
-computed from; None for unknown rows.
-"""
 
 
 def _location(table: Named) -> str:
@@ -86,6 +86,90 @@ class CommitInfo(Mapping[str, Commit]):
         return f"CommitInfo({self._commits!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignRows:
+    """Rows that are not Arrow data, such as those of a Spark DataFrame, which others write."""
+
+    schema: pa.Schema
+    write: Callable[[WritePlan, str], Sequence[AddFile]]
+    """Writes the rows by a plan; the text distinguishes the files from those of other operations."""
+    depend: Callable[[Transaction], object]
+    """Makes a transaction depend on what the rows were computed from."""
+
+
+@checked
+class Part(Transaction):
+    """The part of a transaction over several tables in one of them. It ends with the others, by the whole transaction."""
+
+    def __init__(self, joint: JointTransaction, table: OpenTable, snapshot: Snapshot, terms: Terms, chance: Chance) -> None:
+        super().__init__(table, snapshot, terms, chance, transaction_id=joint.id)
+        self._joint = joint
+
+    def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
+        """Run an operation on the part in the table at a location: now, or once that table takes part."""
+        self._joint.run_on(location, operation)
+
+    def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
+        """As in every transaction; a conflict names the table."""
+        with naming(self._table.location):
+            super().depend_on(where, version=version)
+
+    def check(self) -> None:
+        """As in every transaction; a conflict names the table."""
+        with naming(self._table.location):
+            super().check()
+
+    def _end(self, timeout_s: Timeout | None = None) -> NoReturn:
+        """Raises InvalidRequest: parts neither commit nor end in another way by themselves."""
+        raise InvalidRequest(
+            f"this is the part of transaction {self.id} in {self._table.location}: end the whole transaction, not one of its parts",
+            transaction_id=self.id,
+        )
+
+    _take_back = abort = _end
+
+    def merge(self, *_: object, **__: object) -> NoReturn:
+        """Raises InvalidRequest: only Spark merges rows of a DataFrame."""
+        raise InvalidRequest("merge() is carried out by Spark: begin the transaction with a session, sluice.transaction(spark, ...)")
+
+    def write_elsewhere(
+        self,
+        rows: ForeignRows,
+        *,
+        mode: str = "append",
+        where: str | None = None,
+        merge_schema: bool = False,
+        redefines: Redefinition | None = None,
+    ) -> None:
+        """Add rows that others write, such as the executors of a Spark job."""
+        with self._operation(replaces=mode != "append") as label:
+            plan = self._plan(rows.schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
+            if newest_key(plan.metadata, plan.schema):
+                raise InvalidRequest(
+                    f"{self._table.location} has a primary key, so that its rows cannot be written in parts that do not know "
+                    "of one another: give the rows as Arrow data"
+                )
+            require_room_for(self._draft, plan)
+            step = add_files(self._draft, plan, rows.write(plan, label))
+            self._did(step.reads, step)
+
+    def _write(
+        self,
+        rows: Any,
+        mode: str,
+        where: str | None,
+        merge_schema: bool,
+        redefine: Callable[[pa.Schema | None], Redefinition] | None = None,
+    ) -> None:
+        foreign = self._joint.foreign(rows)
+        if foreign is None:
+            super()._write(rows, mode, where, merge_schema, redefine)
+            return
+        foreign.depend(self)
+        redefines = None if redefine is None else redefine(foreign.schema)
+        self.write_elsewhere(foreign, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
+
+
 @checked
 class JointTransaction(OpenTransaction[CommitInfo]):
     """Operations on several tables that become one commit, or nothing. `sluice.transaction` makes one; use it in one thread.
@@ -100,28 +184,20 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         coordinator: str | None = None,
         *,
         tables: Sequence[Named] = (),
-        isolation: str | None = None,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-        ack: str = "published",
-        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-        elsewhere: Elsewhere | None = None,
-        user_metadata: str | None = None,
-        beside: Callable[[JointTransaction, Named], Any] | None = None,
         if_version: Mapping[Any, int] | None = None,
+        foreign: Callable[[Any], ForeignRows | None] | None = None,
+        by_engine: Callable[[JointTransaction, Named], Any] | None = None,
+        **terms: Unpack[OnceArgs],
     ) -> None:
-        super().__init__(timeout_s=timeout_s)
+        """See `sluice.transaction`. `foreign` knows rows that are not Arrow data; `by_engine` makes what `transaction[table]` gives."""
+        self._terms = terms_of(terms, ack="published", timeout_s=DEFAULT_TIMEOUT_S)
+        super().__init__(timeout_s=self._terms.timeout_s)
         self._coordinator = coordinator
         self._storage_options = storage_options
-        self._isolation = isolation
-        self._application = application_transaction(transaction, key)
-        self._ack = ack
-        self._elsewhere = elsewhere
-        self._user_metadata = user_metadata
-        self._beside = beside
+        self._foreign, self._by_engine = foreign, by_engine
         self._tables: dict[str, TableWrites] = {}
-        self._parts: dict[str, Transaction] = {}
+        self._parts: dict[str, Part] = {}
         self._waiting: dict[str, list[Callable[[Transaction], object]]] = {}
         """Operations on the parts of tables that do not take part yet."""
         self._id = ""
@@ -167,49 +243,34 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """The commit in each table that was written; empty before `commit`, and if nothing was changed."""
         return self._info
 
-    # -- reading and changing ----------------------------------------------------------------------------------------
+    # -- its parts ---------------------------------------------------------------------------------------------------
 
-    def scan(self, table: Named, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
-        """The rows of a table that satisfy `where`, including this transaction's effects; see `Transaction.scan`."""
-        return self.do(table, lambda part: part.scan(columns, where, for_update=for_update))
+    def __getitem__(self, table: Named) -> Any:
+        """A table's part, which begins with its first use. Its operations are those of `Transaction`, also with Spark DataFrames for rows.
 
-    def append(self, table: Named, rows: Any, *, merge_schema: bool = False) -> None:
-        """Add rows: Arrow data, or a Spark DataFrame. See `Table.append`."""
-        self._write(table, rows, "append", None, merge_schema)
+        In a transaction begun with a Spark session they are those of `sluice.delta.DeltaTable`, carried out by Spark's tasks.
+        """
+        return self.part(table) if self._by_engine is None else self._by_engine(self, table)
 
-    def overwrite(self, table: Named, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
-        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
-        if dynamic and where is not None:
-            raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
-        self._write(table, rows, "dynamic" if dynamic else "overwrite", where, merge_schema)
+    def part(self, table: Named) -> Part:
+        """A table's part with the operations of `Transaction`, whatever the transaction was begun with."""
+        self._require_open()
+        location = _location(table)
+        if location not in self._parts:
+            self._begin([self._open(table)])
+        return self._parts[location]
 
-    def delete(self, table: Named, where: str) -> None:
-        """Delete the rows that satisfy `where`, a Spark SQL condition."""
-        self.do(table, lambda part: part.delete(where))
+    def foreign(self, rows: Any) -> ForeignRows | None:
+        """The rows, if others than sluice write them; None for Arrow data."""
+        return None if self._foreign is None else self._foreign(rows)
 
-    def update(self, table: Named, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
-        """Set the columns in `set` to Spark SQL expressions over the old row, in the rows that satisfy `where`."""
-        self.do(table, lambda part: part.update(set, where))
-
-    def upsert(self, table: Named, rows: Rows, on: str | Sequence[str] | None = None) -> None:
-        """Replace the rows with the key of one of `rows`, and add the others. See `Transaction.upsert`."""
-        self.do(table, lambda part: part.upsert(rows, on))
-
-    def truncate(self, table: Named, where: str | None = None) -> None:
-        """Remove all rows, or all partitions that satisfy `where`, without reading them."""
-        self.do(table, lambda part: part.truncate(where))
-
-    def compact(
-        self,
-        table: Named,
-        mode: str = "minor",
-        where: str | None = None,
-        *,
-        target_file_size: int | str | None = None,
-        z_order_by: str | Sequence[str] | None = None,
-    ) -> None:
-        """Rewrite a table's files as fewer, larger ones; it must be the last operation on that table. See `Transaction.compact`."""
-        self.do(table, lambda part: part.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by))
+    def run_on(self, location: str, operation: Callable[[Transaction], object]) -> None:
+        """Run an operation on the part in a table: now, or once the table takes part."""
+        part = self._parts.get(location)
+        if part is None:
+            self._waiting.setdefault(location, []).append(operation)
+        else:
+            operation(part)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -240,40 +301,6 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, table: Named) -> Any:
-        """A table's part, with the operations that Spark carries out; only in a transaction begun with a Spark session."""
-        if self._beside is None:
-            raise InvalidRequest(
-                f"t[{_location(table)!r}] is for operations by Spark: begin with a session, sluice.transaction(spark, ...); "
-                "without one use the transaction's own operations"
-            )
-        return self._beside(self, table)
-
-    def do(self, table: Named, operation: Callable[[Transaction], Result]) -> Result:
-        """Run an operation on a table's part of the transaction, which begins with its first use."""
-        part = self._part(table)
-        with naming(_location(table)):
-            return operation(part)
-
-    def _write(self, table: Named, rows: Any, mode: str, where: str | None, merge_schema: bool) -> None:
-        elsewhere = None if self._elsewhere is None else self._elsewhere(rows)
-        if elsewhere is not None:
-            schema, write, depend = elsewhere
-            self.do(table, depend)
-            self.do(table, lambda part: part.write_elsewhere(schema, write, mode=mode, where=where, merge_schema=merge_schema))
-        elif mode == "append":
-            self.do(table, lambda part: part.append(rows, merge_schema=merge_schema))
-        else:
-            dynamic = mode == "dynamic"
-            self.do(table, lambda part: part.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
-
-    def _part(self, table: Named) -> Transaction:
-        self._require_open()
-        location = _location(table)
-        if location not in self._parts:
-            self._begin([self._open(table)])
-        return self._parts[location]
-
     def _open(self, table: Named) -> TableWrites:
         if self._coordinator is not None and isinstance(table, TableWrites):
             require_coordinator(table.coordinated.context, self._coordinator)
@@ -297,36 +324,17 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             for location, latest in versions.items():
                 if self._if_version.get(location, -1) > latest:
                     raise beyond(fresh[location].access.location, self._if_version[location], latest)
-            transaction_id = self._id or first.new_transaction_id()
-            parts = {
-                location: table.joined(
-                    versions[location],
-                    transaction_id,
-                    isolation=self._isolation,
-                    transaction=self._application,
-                    timeout_s=self._timeout_s,
-                    chance=chance,
-                    user_metadata=self._user_metadata,
-                    if_version=self._if_version.get(location),
-                    beside=self._do_beside,
-                )
-                for location, table in fresh.items()
-            }
+            self._id = self._id or first.new_transaction_id()
+            parts: dict[str, Part] = {}
+            for location, table in fresh.items():
+                terms = replace(self._terms, if_version=self._if_version.get(location))
+                snapshot = snapshot_for_change(table.coordinated, versions[location])
+                parts[location] = Part(self, table.coordinated, snapshot, terms, chance)
         self._tables.update(fresh)
         self._parts.update(parts)
-        self._id = transaction_id
-        for location in parts:
+        for location, part in parts.items():
             for operation in self._waiting.pop(location, ()):
-                self._do_beside(location, operation)
-
-    def _do_beside(self, location: str, operation: Callable[[Transaction], object]) -> None:
-        """Run an operation on the part in a table: now, or once the table takes part."""
-        part = self._parts.get(location)
-        if part is None:
-            self._waiting.setdefault(location, []).append(operation)
-            return
-        with naming(location):
-            operation(part)
+                operation(part)
 
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
         """Bounds the requests to the coordinator within the block, for all tables together."""
@@ -370,7 +378,6 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         changes = [(table, self._to_file(table, change)) for table, change in self._changes]
         commits = submit_together(
             changes,
-            ack=self._ack,
             timeout_s=limit,
             filing=self._filed_under,
             done_before=self._done_before,
@@ -403,8 +410,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _finished(self) -> list[tuple[OpenTable, Change]]:
         changes: list[tuple[OpenTable, Change]] = []
         for location, part in sorted(self._parts.items()):
-            with naming(location):
-                change = part.finish()
+            change = part.finish()
             if change is not None:
                 changes.append((self._tables[location].coordinated, change))
         return changes
@@ -429,10 +435,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return CommitInfo(found) if found else None
 
     def _done_before(self) -> Mapping[str, Commit]:
-        if self._application is None or not self._parts:
+        once = self._terms.once
+        if once is None or not self._parts:
             return {}
         tables = {location: self._tables[location].coordinated for location in self._parts}
-        return done_in_all(tables, self._application, self._ack, {location: part.read_version for location, part in self._parts.items()})
+        return done_in_all(tables, once, self._terms.ack, {location: part.read_version for location, part in self._parts.items()})
 
     def _filed_under(self, transaction_id: str) -> None:
         self._id = transaction_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from ..coordinator.api import (
     Chance,
-    Change,
     Commit,
     InParts,
     NewName,
@@ -32,29 +31,24 @@ from ..coordinator.api import (
     touched_by_reads,
 )
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
+from ..coordinator.rules.isolation import stricter, table_isolation
+from ..coordinator.rules.terms import Terms
 from ..storage.actions import AddFile, Metadata
+from ..storage.actions.file_removals import Actions
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.schema import StructType, parse_schema
+from ..storage.schema.schema import parse_schema
 from .client.address import TableAddress
-from .client.clustering_rules import first_clustering
 from .client.open_table import OpenTable, open_coordinated
 from .client.property_rules import primary_key_of
-from .manage.creation import creation_parameters, first_actions, named_in_log, new_table, require_empty, table_for_creation
+from .manage.creation import NewTable, first_change, require_empty, table_for_creation
 from .transaction import Transaction
-from .write.data_writing import Redefinition, WritePlan
+from .write.data_writing import WritePlan
 from .write.operation_records import written
-from .write.requirements import (
-    MODES,
-    check_plan,
-    complete_plan,
-    newest_for_append,
-    require_one_version,
-    require_replaceable,
-    snapshot_for_change,
-)
-from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
+from .write.redefinition import Replaced
+from .write.requirements import MODES, check_plan, complete_plan, newest_for_append, require_replaceable, snapshot_for_change
+from .write.terms import transaction_actions
 
 _log = logging.getLogger(__name__)
 
@@ -62,61 +56,49 @@ _log = logging.getLogger(__name__)
 def plan_write(
     table: OpenTable,
     schema: pa.Schema | None,
+    terms: Terms,
     *,
     mode: str,
-    where: str | None,
-    merge_schema: bool,
-    transaction: tuple[str, int] | None,
-    read_version: int | None = None,
+    where: str | None = None,
     read_where: str | None = None,
-    if_version: int | None = None,
-    redefine: Callable[[Snapshot], Redefinition] | None = None,
-    user_metadata: str | None = None,
+    merge_schema: bool = False,
+    replaced: Replaced | None = None,
 ) -> WritePlan:
     """Plan a write, checking what can be checked without rows. Raises InvalidRequest and its kinds.
 
-    A replacement is based on `read_version` (None: the latest one): rows appended by others meanwhile stay. An append with a
+    A replacement is based on the version of the terms (None: the latest one): rows appended by others meanwhile stay. An append with a
     `read_version` depends on the contents of that version, all of it ("" or None) or the rows that satisfy `read_where`; a replacement
     depends on these rows, too, if `read_where` is given. With `if_version` the plan is made on that version and commits only as the next.
     """
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
-    check_application_transaction(transaction)
-    told = check_user_metadata(user_metadata)
-    require_one_version(read_version, if_version)
-    depends_on = read_version
-    read_version = read_version if if_version is None else if_version
-    appends_to_newest = mode == "append" and read_version is None
-    numbered = transaction is not None
-    read = partial(newest_for_append, table) if appends_to_newest else partial(snapshot_for_change, table, read_version)
-    snapshot = read(numbered=numbered)
+    appends_to_newest = mode == "append" and terms.version is None
+    read = partial(newest_for_append, table) if appends_to_newest else partial(snapshot_for_change, table, terms.version)
+    snapshot = read(numbered=terms.once is not None)
     if mode != "append":
         require_replaceable(table.location, snapshot)
-    redefines = None if redefine is None else redefine(snapshot)
+    redefines = None if replaced is None else replaced.by(snapshot, schema)
     _require_no_key(table.address, snapshot.metadata if redefines is None else redefines.metadata)
-    depends = depends_on is not None and (mode == "append" or read_where is not None)
-    if read_where is not None:
-        if not depends:
-            raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
-        if read_where:
-            Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
     plan = WritePlan(
         table.address,
-        open_plan(table.context),
+        "",
         snapshot.metadata,
         mode,
         where,
         snapshot.version,
-        transaction=transaction,
+        terms,
+        read_where,
         redefines=redefines,
-        depends=depends,
-        read_where=read_where,
-        if_version=if_version,
         leases=table.leases.of_this_thread(),
         planned_ms=table.clock.now_ms(),
-        user_metadata=told,
     )
-    return complete_plan(plan, schema, merge_schema=merge_schema)
+    stricter(table_isolation(snapshot.configuration), terms.isolation)
+    if read_where is not None and not plan.depends:
+        raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
+    if read_where:
+        Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
+    plan = complete_plan(plan, schema, merge_schema=merge_schema)
+    return replace(plan, transaction_id=open_plan(table.context))
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
@@ -130,40 +112,25 @@ def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
         )
 
 
-def plan_creation(
-    address: TableAddress,
-    schema: pa.Schema | StructType,
-    partition_by: Sequence[str],
-    properties: dict[str, str],
-    transaction: tuple[str, int] | None,
-    *,
-    cluster_by: str | Sequence[str] = (),
-    allow_nonempty: bool = False,
-    user_metadata: str | None = None,
-) -> WritePlan:
+def plan_creation(address: TableAddress, new: NewTable, terms: Terms, *, allow_nonempty: bool = False) -> WritePlan:
     """A plan whose commit creates the table together with its first rows.
 
     Raises InvalidRequest if there are other files, unless they are allowed.
     """
-    check_application_transaction(transaction)
-    metadata = new_table(schema, partition_by, properties)
-    clustering = first_clustering(cluster_by, metadata)
-    _require_no_key(address, metadata)
+    _require_no_key(address, new.metadata)
+    stricter(table_isolation(new.metadata.configuration), terms.isolation)
     if not allow_nonempty:
         # check: a-creating-write-looks-for-files
         require_empty(address.store())
     table = OpenTable.of(address)
-    metadata_text, now = check_user_metadata(user_metadata), table.clock.now_ms()
-    guid = open_plan(table.context)
-    return WritePlan(address, guid, metadata, transaction=transaction, planned_ms=now, user_metadata=metadata_text, clustering=clustering)
+    now_ms = table.clock.now_ms()
+    return WritePlan(address, open_plan(table.context), new.metadata, terms=terms, planned_ms=now_ms, clustering=new.clustering)
 
 
 def commit_creation(
     plan: WritePlan,
     files: Sequence[AddFile],
     *,
-    ack: str,
-    timeout_s: Timeout,
     only_new: bool = False,
     name: str | None = None,
     managed: bool = False,
@@ -178,13 +145,13 @@ def commit_creation(
     """
     new = None if name is None else NewName(TableName.parse(name), plan.metadata.id, managed, plan.planned_ms)
     try:
-        return _create(plan, files, new, operation, ack=ack, timeout_s=timeout_s)
+        return _create(plan, files, new, operation)
     except (TableExists, ProtocolChangedException):
         if new is not None:  # the name may be taken, and the location is this client's own
             raise
         _log.info("%s was created by another client first", plan.address.location)
     existing = open_coordinated(plan.address)
-    mine = outcome_of(existing, plan.transaction_id, timeout_s)
+    mine = outcome_of(existing, plan.transaction_id, plan.terms.timeout_s)
     if mine.commit is not None:
         return existing, replace(mine.commit, repeated=True)
     if only_new:
@@ -200,30 +167,23 @@ def commit_creation(
             location=plan.address.location,
         )
     again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
-    return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
+    return existing, commit_write_once(existing, again, files, after=0)
 
 
-def _create(
-    plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str, *, ack: str, timeout_s: Timeout
-) -> tuple[OpenTable, Commit]:
+def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str) -> tuple[OpenTable, Commit]:
     table = table_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
-    metadata = named_in_log(table, plan.metadata, new)
-    now_ms = table.clock.now_ms()
-    change = Change(
-        plan.transaction_id,
-        operation,
-        None,
-        (*first_actions(metadata, now_ms, plan.clustering), *transaction_actions(plan.transaction, now_ms), *files),
-        reads=Reads(),
-        parameters=creation_parameters(plan.metadata, plan.clustering),
+    first = first_change(table, NewTable(plan.metadata, plan.clustering), files, new, operation=operation)
+    once = transaction_actions(plan.terms.once, table.clock.now_ms())
+    change = replace(
+        first,
+        transaction_id=plan.transaction_id,
+        actions=Actions(first.actions, once),
+        terms=replace(plan.terms, read_version=None, if_version=first.terms.if_version),
         metrics={name: str(value) for name, value in written(files).items()},
-        expected_version=0,
-        table_id=plan.metadata.id,
         leases=plan.leases,
-        user_metadata=plan.user_metadata,
     )
     with taken_back_on_failure(table.context, new):
-        commit = submit(table, change, ack=ack, timeout_s=timeout_s)
+        commit = submit(table, change)
     close_plan(table.context, plan.transaction_id)
     return table, commit
 
@@ -235,13 +195,13 @@ def _rules(metadata: Metadata) -> tuple[object, ...]:
 
 
 def commit_write_once(
-    table: OpenTable, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, after: int | None = None
+    table: OpenTable, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None, after: int | None = None
 ) -> Commit | None:
-    """Like `commit_write`, for a plan that may already have been committed by any process: then that commit is the answer.
+    """Commit the files of a plan by its mode; None if nothing would change. A plan that any process committed already has that commit.
 
-    It is looked for in versions higher than `after` (None: the plan's own).
+    That one is looked for in versions higher than `after` (None: the plan's own).
     """
-    time = InParts(timeout_s, table.clock)
+    time = InParts(plan.terms.timeout_s if timeout_s is None else timeout_s, table.clock)
     with time.part() as deadline:
         before = table.head().version  # a concurrent commit of the plan makes a later version
         outcome = outcome_of(table, plan.transaction_id, deadline, after=plan.read_version if after is None else after)
@@ -250,7 +210,7 @@ def commit_write_once(
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
     with _closing(table, plan):
-        return commit_write(table, plan, files, ack=ack, timeout_s=time.left, filed_after=before)
+        return _commit(table, plan, files, time.left, before)
 
 
 def abandon_plan(plan: WritePlan) -> None:
@@ -310,29 +270,13 @@ def note_loss(table: OpenTable, plan: WritePlan, lost: ConcurrentModification) -
     lost.tell(advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 
-def commit_write(
-    table: OpenTable, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
-) -> Commit | None:
-    """Commit the files of a plan by its mode; None if nothing would change."""
+def _commit(table: OpenTable, plan: WritePlan, files: Sequence[AddFile], timeout_s: Timeout, filed_after: int) -> Commit | None:
+    """Commit the files of a plan that was not committed up to version `filed_after`."""
     if plan.mode != "append" or plan.depends:
         check_plan(table, plan, files)  # before files are read for what is replaced
-    transaction = Transaction(
-        table,
-        _at_plan(table, plan),
-        transaction_id=plan.transaction_id,
-        isolation=plan.isolation,
-        leases=plan.leases,
-        turns=plan.turns,
-        chance=Chance(table.clock, advises=False),
-        transaction=plan.transaction,
-        ack=ack,
-        timeout_s=timeout_s,
-        filed_after=filed_after,
-        once=filed_after is not None,
-        numbered_since=plan.read_version,
-        user_metadata=plan.user_metadata,
-        if_version=plan.if_version,
-    )
+    terms = replace(plan.terms, timeout_s=timeout_s)
+    chance = Chance(table.clock, advises=False)
+    transaction = Transaction(table, _at_plan(table, plan), terms, chance, planned=plan, filed_after=filed_after)
     if plan.depends:
         transaction.depend_on(plan.read_where or None)
     transaction.stage(plan, files)
@@ -341,7 +285,7 @@ def commit_write(
 
 def _at_plan(table: OpenTable, plan: WritePlan) -> Snapshot:
     """The snapshot a plan is based on: its own version for a replacement, for an append any later one with the same metadata."""
-    if plan.mode == "append" and not plan.depends and plan.if_version is None:
+    if plan.mode == "append" and not plan.depends and plan.terms.if_version is None:
         snapshot = table.current() if table.current().version >= plan.read_version else table.latest()
         if snapshot.metadata == plan.metadata:
             return snapshot

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from ..coordinator.api import (
-    DEFAULT_TIMEOUT_S,
     Commit,
     Deadline,
     Lease,
@@ -31,9 +30,9 @@ from ..storage.notebook import html_of_fields
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.address import TableAddress
 from .client.clustering_rules import clustering_names
-from .client.open_table import OpenTable, open_table
+from .client.open_table import OpenArgs, Opening, OpenTable, open_table
 from .client.published_table import PublishedTable
-from .maintain.compaction import Asked, compact
+from .maintain.compaction import CompactionRequest, compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
 from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
@@ -41,14 +40,17 @@ from .manage.dropping import DropReport, drop
 from .manage.properties import cluster_by, domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
 from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
-from .read.following import CHANGES, ChangePlace, Follower, Selection, follow
+from .read.following import ChangePlace, Follower, Selection, SelectionArgs, follow
 from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .table_management import TableManagement
 from .transact import ATTEMPTS, transact
 from .transaction import Transaction
+from .write.terms import ChangeArgs, WriteArgs
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .consumer import Consumer
 
 T = TypeVar("T")
@@ -76,11 +78,7 @@ class Table(TableManagement):
         properties: Mapping[str, str] | None = None,
         mode: str = "create",
         allow_nonempty: bool = False,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        application: str | None = None,
-        ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        **opening: Unpack[OpenArgs],
     ) -> Table:
         """Create a table: its version 0. Raises TableExists, also for the slower of two clients that create it at once.
 
@@ -97,24 +95,19 @@ class Table(TableManagement):
         `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by
         default SLUICE_COORDINATOR, else `embedded://`). `timeout_s` bounds this commit and later ones, as for `open`.
         """
-        address = TableAddress.of(location, coordinator, storage_options, application)
-        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-        with bounding(timeout_s) as limit:
-            create = partial(
-                creation.create,
-                address,
-                schema,
-                columns,
-                properties or {},
-                cluster_by=cluster_by,
-                allow_nonempty=allow_nonempty,
-                timeout_s=limit,
-            )
+        how = Opening(**opening)
+        address = how.at(location)
+        with bounding(how.timeout_s) as limit:
+
+            def create() -> tuple[OpenTable, Commit]:
+                new = creation.new_table(schema, partition_by, properties, cluster_by=cluster_by)
+                return creation.create(address, new, allow_nonempty=allow_nonempty, timeout_s=limit)
+
             opened, existed = creation.created_or_found(address, mode, create)
-            table = cls(opened, ack=ack, timeout_s=timeout_s)
+            table = cls(opened, ack=how.ack, timeout_s=how.timeout_s)
             if existed and mode != "if_not_exists":
                 is_or_replace = mode == "or_replace"
-                replace = partial(table.replace, schema, partition_by=columns, cluster_by=cluster_by, properties=properties)
+                replace = partial(table.replace, schema, partition_by=partition_by, cluster_by=cluster_by, properties=properties)
                 creation.beside_others(
                     lambda: replace(create=is_or_replace, timeout_s=limit), lambda: True, replaces=is_or_replace, timeout_s=limit
                 )
@@ -125,13 +118,9 @@ class Table(TableManagement):
         cls,
         location: str | os.PathLike[str],
         *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         consistency: str = "latest",
-        application: str | None = None,
-        ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
         limits: Limits | None = None,
+        **opening: Unpack[OpenArgs],
     ) -> Table:
         """Open a table that sluice manages; with `consistency="published"` any Delta table, to read, without a coordinator.
 
@@ -141,49 +130,42 @@ class Table(TableManagement):
         `timeout_s` bounds the opening and each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit,
         CoordinatorUnavailable.
         """
-        address = TableAddress.of(location, coordinator, storage_options, application)
-        with bounding(timeout_s):
-            return cls(open_table(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+        how = Opening(**opening)
+        with bounding(how.timeout_s):
+            return cls(open_table(how.at(location), limits, consistency), ack=how.ack, timeout_s=how.timeout_s)
 
     @classmethod
     def named(
         cls,
         name: str,
         *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         consistency: str = "latest",
-        application: str | None = None,
-        ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
         limits: Limits | None = None,
+        **opening: Unpack[OpenArgs],
     ) -> Table:
         """Open the table of a name that the coordinator keeps, such as "sales.orders" (`sluice.Catalog`); otherwise like `open`.
 
         Raises TableNotFound, NamespaceNotFound, InvalidName; TableDropped for a dropped table that can be brought back.
         """
-        with bounding(timeout_s):
-            address = TableAddress.named(name, coordinator, storage_options, application)
-            return cls(open_table(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+        how = Opening(**opening)
+        with bounding(how.timeout_s):
+            address = TableAddress.named(name, how.coordinator, how.storage_options, how.application)
+            return cls(open_table(address, limits, consistency), ack=how.ack, timeout_s=how.timeout_s)
 
     @classmethod
     def attach(
         cls,
         location: str | os.PathLike[str],
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        application: str | None = None,
-        ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        **opening: Unpack[OpenArgs],
     ) -> Table:
         """Bring an existing Delta table under sluice: from then on other engines read it and refuse to write it.
 
         Opens a table that is attached already. Raises WrongCoordinator, TableNotFound, NotATable, UnsupportedFeature.
         """
-        with bounding(timeout_s) as limit:
-            table, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=limit)
-        return cls(table, ack=ack, timeout_s=timeout_s)
+        how = Opening(**opening)
+        with bounding(how.timeout_s) as limit:
+            table, _ = creation.attach(how.at(location), timeout_s=limit)
+        return cls(table, ack=how.ack, timeout_s=how.timeout_s)
 
     def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
         """Give the table back to other engines, once the commit is published; sluice commits nothing to it until it is attached again."""
@@ -263,9 +245,7 @@ class Table(TableManagement):
         *,
         target_file_size: int | str | None = None,
         z_order_by: str | Sequence[str] | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
+        **terms: Unpack[ChangeArgs],
     ) -> Commit | None:
         """Rewrite files as fewer, larger ones; no row changes. Returns None, and makes no version, if there is nothing to do.
 
@@ -282,60 +262,52 @@ class Table(TableManagement):
         and the commits. With `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the
         result. Without it only each commit is bounded.
         """
-        asked = Asked(mode, where, target_file_size, z_order_by, user_metadata, if_version)
-        return self.noted(compact(self.coordinated, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
+        request = CompactionRequest(mode, where, target_file_size, z_order_by)
+        return self.noted(compact(self.coordinated, request, self._terms(terms), limit=terms.get("timeout_s")))
 
-    def set_properties(
-        self, properties: Mapping[str, str], *, if_version: int | None = None, timeout_s: Timeout | None = None
-    ) -> Commit | None:
+    def set_properties(self, properties: Mapping[str, str], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Set properties, and add the table features they need. Returns None if they have these values already.
 
         Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
         """
-        return self._change(lambda: set_properties(self.coordinated, properties), timeout_s, if_version)
+        return self._change(lambda table: set_properties(table, properties), terms)
 
-    def unset_properties(self, names: Iterable[str], *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
+    def unset_properties(self, names: Iterable[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Remove properties, also constraints. Returns None if none of them is set."""
-        return self._change(lambda: unset_properties(self.coordinated, names), timeout_s, if_version)
+        return self._change(lambda table: unset_properties(table, names), terms)
 
-    def add_columns(
-        self, columns: Sequence[NewColumn], *, if_version: int | None = None, timeout_s: Timeout | None = None
-    ) -> Commit | None:
+    def add_columns(self, columns: Sequence[NewColumn], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
 
         Raises InvalidRequest for a column that is there, may not be null, has a default or is generated;
         MetadataChangedException if another client changed the metadata first. Concurrent writers get that
         error, too, as for every change of the schema.
         """
-        return self._change(lambda: add_columns(self.coordinated, columns), timeout_s, if_version)
+        return self._change(lambda table: add_columns(table, columns), terms)
 
-    def alter_columns(
-        self, changes: Sequence[ColumnChange], *, if_version: int | None = None, timeout_s: Timeout | None = None
-    ) -> Commit | None:
+    def alter_columns(self, changes: Sequence[ColumnChange], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Change columns' comments, order and defaults, and whether they may be null. Returns None if they are like that already.
 
         Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
         """
-        return self._change(lambda: alter_columns(self.coordinated, changes), timeout_s, if_version)
+        return self._change(lambda table: alter_columns(table, changes), terms)
 
-    def cluster_by(self, columns: str | Sequence[str], *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
+    def cluster_by(self, columns: str | Sequence[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
 
         No file is written again: `compact("full")` clusters those that are there. The columns are of types with an order (numbers, dates,
         times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
         columns at the same time the later is refused.
         """
-        return self._change(lambda: cluster_by(self.coordinated, columns), timeout_s, if_version)
+        return self._change(lambda table: cluster_by(table, columns), terms)
 
-    def set_domain(
-        self, name: str, configuration: str, *, if_version: int | None = None, timeout_s: Timeout | None = None
-    ) -> Commit | None:
+    def set_domain(self, name: str, configuration: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
-        return self._change(lambda: set_domain(self.coordinated, name, configuration), timeout_s, if_version)
+        return self._change(lambda table: set_domain(table, name, configuration), terms)
 
-    def remove_domain(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
+    def remove_domain(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Remove the text of that name. Returns None if there is none."""
-        return self._change(lambda: remove_domain(self.coordinated, name), timeout_s, if_version)
+        return self._change(lambda table: remove_domain(table, name), terms)
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
@@ -359,9 +331,7 @@ class Table(TableManagement):
         work: Callable[[Transaction], T],
         *,
         attempts: int = ATTEMPTS,
-        isolation: str | None = None,
-        if_version: int | None = None,
-        timeout_s: Timeout | None = None,
+        **terms: Unpack[WriteArgs],
     ) -> T:
         """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.
 
@@ -369,9 +339,9 @@ class Table(TableManagement):
         With `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last
         conflict, and the exceptions of `work`, after which nothing is committed.
         """
-        application, limit = self.coordinated.application, self._limit(timeout_s)
-        begin = partial(self.begin, isolation, if_version=if_version, timeout_s=limit)
-        return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=limit, application=application)
+        application, wanted = self.coordinated.application, self._terms(terms)
+        begin = partial(self._begun, wanted)
+        return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=wanted.timeout_s, application=application)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -445,14 +415,9 @@ class Table(TableManagement):
         self,
         after: int | ChangePlace | None = None,
         *,
-        rows: str = CHANGES,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        max_versions: int = 1,
-        max_rows: int = 65_536,
-        max_bytes: int | None = None,
         timeout_s: Timeout | None = None,
         poll_s: float = 1.0,
+        **chosen: Unpack[SelectionArgs],
     ) -> Follower:
         """Iterate over the changes after a version (-1: before the first; None: the latest) as they are published, and wait for more.
 
@@ -466,8 +431,7 @@ class Table(TableManagement):
         a table opened with `consistency="published"` asks its log every `poll_s` seconds. Raises HistoryGone if commits or files were
         cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
         """
-        selection = Selection(rows, columns, where, max_versions, max_rows, max_bytes)
-        return follow(self._access, after, selection, timeout_s=timeout_s, poll_s=poll_s)
+        return follow(self._access, after, Selection(**chosen), timeout_s=timeout_s, poll_s=poll_s)
 
     def consumer(
         self,
@@ -475,14 +439,9 @@ class Table(TableManagement):
         *,
         after: int | None = -1,
         into: Sequence[Table | str | os.PathLike[str]] = (),
-        rows: str = CHANGES,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        max_versions: int = 1,
-        max_rows: int = 65_536,
-        max_bytes: int | None = None,
         wait_s: Timeout | None = None,
         timeout_s: Timeout | None = None,
+        **chosen: Unpack[SelectionArgs],
     ) -> Consumer:
         """Become the consumer of a name: iterate over the changes after its position, which the coordinator keeps.
 
@@ -495,7 +454,7 @@ class Table(TableManagement):
         """
         from .consumer import Consumer  # most programs need neither it nor transactions over several tables
 
-        selection = Selection(rows, columns, where, max_versions, max_rows, max_bytes)
+        selection = Selection(**chosen)
         of = self._access.address
         opened = partial(Table.open, coordinator=of.coordinator, storage_options=of.storage_options)
         outputs = [each if isinstance(each, Table) else opened(each) for each in into]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.api import DEFAULT_TIMEOUT_S, Commit, Timeout, bounding
+from ..coordinator.api import Commit, Timeout, bounding
 from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
 from .client.address import TableAddress
+from .client.open_table import OpenArgs, Opening
 from .manage.analyzing import Analysis, analyze
 from .manage.cloning import clone
 from .manage.converting import convert
@@ -22,10 +23,10 @@ from .manage.protocol_changes import add_feature, drop_feature, upgrade_protocol
 from .manage.restoring import lacking, repair, restore
 from .read.table_snapshot import asked_version
 from .table_writes import TableWrites
-from .write.write_once import check_user_metadata
+from .write.terms import ChangeArgs
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 T = TypeVar("T", bound="TableManagement")
 
@@ -40,12 +41,7 @@ class TableManagement(TableWrites):
         location: str | os.PathLike[str],
         partition_schema: pa.Schema | StructType | None = None,
         properties: Mapping[str, str] | None = None,
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        application: str | None = None,
-        ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        **opening: Unpack[OpenArgs],
     ) -> Self:
         """Make a table of the Parquet files in a folder, in place: no row is read or written.
 
@@ -54,10 +50,10 @@ class TableManagement(TableWrites):
         or `.` are ignored. Nobody must write there meanwhile. Raises TableExists, TableNotFound, and InvalidRequest or SchemaMismatch,
         naming a file that does not fit, before anything is written.
         """
-        address = TableAddress.of(location, coordinator, storage_options, application)
-        with bounding(timeout_s) as limit:
-            table, _ = convert(address, partition_schema, properties or {}, timeout_s=limit)
-        return cls(table, ack=ack, timeout_s=timeout_s)
+        how = Opening(**opening)
+        with bounding(how.timeout_s) as limit:
+            table, _ = convert(how.at(location), partition_schema, properties or {}, timeout_s=limit)
+        return cls(table, ack=how.ack, timeout_s=how.timeout_s)
 
     def clone(
         self,
@@ -92,9 +88,7 @@ class TableManagement(TableWrites):
         timestamp: Moment | None = None,
         *,
         ignore_missing_files: bool = False,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
+        **terms: Unpack[ChangeArgs],
     ) -> Commit | None:
         """Make the table what it was at a version, or at a time (see `snapshot`): files, schema, partitioning, properties.
 
@@ -103,41 +97,24 @@ class TableManagement(TableWrites):
         meanwhile. Raises MissingObject, naming data files that are gone, before anything is written; with `ignore_missing_files` the table
         is restored without them. Raises VersionNotFound, UnsupportedFeature for an append-only table, LeaseHeld.
         """
-        found = asked_version(self._access.store, version, timestamp)
-        if found is None:
+        chosen = asked_version(self._access.store, version, timestamp)
+        if chosen is None:
             raise InvalidRequest("restore() needs to know what to restore: give a version or a timestamp")
-        return self.noted(
-            restore(
-                self.coordinated,
-                found,
-                timestamp=timestamp,
-                ignore_missing_files=ignore_missing_files,
-                if_version=if_version,
-                user_metadata=user_metadata,
-                ack=self._ack,
-                timeout_s=self._limit(timeout_s),
-            )
-        )
+        ignores = ignore_missing_files
+        return self.noted(restore(self.coordinated, chosen, self._terms(terms), timestamp=timestamp, ignore_missing_files=ignores))
 
     def missing_files(self, *, timeout_s: Timeout | None = None) -> Mapping[str, str]:
         """Why files of the latest version cannot be read, by their path in the log; {} if all are there. One request for each file."""
         return lacking(self._access, self._access.read(None, timeout_s=self._limit(timeout_s)))
 
-    def repair(self, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
+    def repair(self, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Take data files that the store lacks out of the table, so that the others can be read. Returns None if none is missing.
 
         The rows of these files are lost, or were before. Raises UnsupportedFeature for an append-only table.
         """
-        return self._change(lambda: repair(self.coordinated), timeout_s, if_version)
+        return self._change(repair, terms)
 
-    def analyze(
-        self,
-        columns: str | Sequence[str] | None = None,
-        *,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-    ) -> Analysis:
+    def analyze(self, columns: str | Sequence[str] | None = None, **terms: Unpack[ChangeArgs]) -> Analysis:
         """Give data files the statistics that they lack, from their footers or else from their rows, so that readers can skip them.
 
         Files of sluice's have them. Those of converted tables and other engines may lack them, and so may older files after
@@ -145,14 +122,7 @@ class TableManagement(TableWrites):
         statistics of. No row changes: the same files are added again, and changes that others make meanwhile are kept. The last commit
         is None if nothing was to be done; there is one for every 10,000 files, and `timeout_s` bounds each.
         """
-        done = analyze(
-            self.coordinated,
-            columns,
-            if_version=if_version,
-            user_metadata=check_user_metadata(user_metadata),
-            ack=self._ack,
-            commit_timeout_s=self._limit(timeout_s),
-        )
+        done = analyze(self.coordinated, columns, self._terms(terms))
         self.noted(done.commit)
         return done
 
@@ -164,23 +134,21 @@ class TableManagement(TableWrites):
         """
         return generate(self._access.store, self._access.read(None, timeout_s=self._limit(timeout_s)), mode)
 
-    def add_feature(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
+    def add_feature(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Add a table feature to the protocol, and those that it needs. Returns None if it has them.
 
         Raises UnsupportedFeature for a feature that sluice does not implement.
         """
-        return self._change(lambda: add_feature(self.coordinated, name), timeout_s, if_version)
+        return self._change(lambda table: add_feature(table, name), terms)
 
-    def drop_feature(self, name: str, *, if_version: int | None = None, timeout_s: Timeout | None = None) -> Commit | None:
+    def drop_feature(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
 
         Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
         anything was committed in between.
         """
-        return self._change(lambda: drop_feature(self.coordinated, name), timeout_s, if_version)
+        return self._change(lambda table: drop_feature(table, name), terms)
 
-    def upgrade_protocol(
-        self, reader: int, writer: int, *, if_version: int | None = None, timeout_s: Timeout | None = None
-    ) -> Commit | None:
+    def upgrade_protocol(self, reader: int, writer: int, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
-        return self._change(lambda: upgrade_protocol(self.coordinated, reader, writer), timeout_s, if_version)
+        return self._change(lambda table: upgrade_protocol(table, reader, writer), terms)

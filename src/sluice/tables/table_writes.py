@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..coordinator.api import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Deadline, InParts, Timeout, bounding, submit
+from ..coordinator.rules.terms import Terms
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
-from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType
 from .client.open_table import OpenTable, ReadTable
 from .client.property_rules import PRIMARY_KEY
@@ -21,10 +21,13 @@ from .client.published_table import PublishedTable, beyond
 from .maintain.checkpoints import Checkpointer
 from .planned_writes import commit_write_once, plan_write
 from .transaction import Transaction
-from .write.data_writing import Redefinition, Rows, WritePlan
-from .write.redefinition import asks_for_another, redefined_by_rows
-from .write.requirements import check_plan, newest_for_append, require_one_version, snapshot_for_change
-from .write.write_once import application_transaction
+from .write.data_writing import Rows, WritePlan
+from .write.redefinition import Replaced
+from .write.requirements import check_plan, newest_for_append, snapshot_for_change
+from .write.terms import WriteArgs, terms_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @checked
@@ -37,38 +40,16 @@ class TableWrites:
         self._timeout_s = timeout_s
         self._checkpointer = Checkpointer(table)
 
-    def begin(
-        self,
-        isolation: str | None = None,
-        *,
-        read_version: int | None = None,
-        if_version: int | None = None,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-    ) -> Transaction:
+    def begin(self, level: str | None = None, /, **terms: Unpack[WriteArgs]) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
 
         It sees the latest version, or `read_version`. If this thread's last transaction lost, `begin` waits for its turn: until the new
-        transaction ends, nobody changes what the lost one read, except by plain appends (docs/locks.md). `isolation` may be stricter
-        than the table's level, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`.
-        `user_metadata` is a text that the history shows with the commit. With `if_version` it sees that version, and commits only as the
-        very next one.
+        transaction ends, nobody changes what the lost one read, except by plain appends (docs/locks.md). Its `isolation`, which may be
+        given by position, may be stricter than the table's level, never weaker. With `transaction` = (application id, number) or a `key`
+        it happens once, as for `append`. `user_metadata` is a text that the history shows with the commit. With `if_version` it sees that
+        version, and commits only as the very next one.
         """
-        require_one_version(read_version, if_version)
-        application = application_transaction(transaction, key)
-        version = read_version if if_version is None else if_version
-        snapshot, chance = self._in_turn(version, timeout_s, numbered=application is not None)
-        return self._transaction(
-            snapshot,
-            isolation=isolation,
-            application=application,
-            timeout_s=timeout_s,
-            chance=chance,
-            if_version=if_version,
-            user_metadata=user_metadata,
-        )
+        return self._begun(self._terms({"isolation": level, **terms}))
 
     @property
     def access(self) -> ReadTable:
@@ -84,49 +65,7 @@ class TableWrites:
             )
         return self._access
 
-    def joined(
-        self,
-        version: int,
-        transaction_id: str,
-        *,
-        isolation: str | None,
-        transaction: tuple[str, int] | None,
-        timeout_s: Timeout,
-        chance: Chance,
-        user_metadata: str | None = None,
-        if_version: int | None = None,
-        beside: Callable[[str, Callable[[Transaction], object]], object] | None = None,
-    ) -> Transaction:
-        """An open transaction on a version, under an id that it shares with other tables; it does not commit alone.
-
-        `beside` runs an operation on the part in the table at a location, when there is one.
-        """
-        return Transaction(
-            self.coordinated,
-            snapshot_for_change(self.coordinated, version),
-            transaction_id=transaction_id,
-            isolation=isolation,
-            transaction=transaction,
-            timeout_s=timeout_s,
-            chance=chance,
-            user_metadata=user_metadata,
-            if_version=if_version,
-            beside=beside,
-        )
-
-    def append(
-        self,
-        rows: Rows,
-        *,
-        merge_schema: bool = False,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        read_version: int | None = None,
-        read_where: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-    ) -> Commit | None:
+    def append(self, rows: Rows, *, merge_schema: bool = False, read_where: str | None = None, **terms: Unpack[WriteArgs]) -> Commit | None:
         """Add rows; in a table with a primary key they replace rows with the same key. Returns None, and makes no version, for no rows.
 
         Nullable columns that the rows lack are null. `merge_schema` adds columns that the table lacks. With `transaction` = (application
@@ -139,48 +78,18 @@ class TableWrites:
         With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction. The history shows
         the text `user_metadata` with the commit.
         """
-        application = application_transaction(transaction, key)
-        if read_where is not None and read_version is None:
+        wanted = self._terms(terms)
+        if read_where is not None and wanted.read_version is None:
             raise InvalidRequest(
                 f"read_where={read_where!r} was given without read_version: give the version that was read", where=read_where
             )
-        if read_version is None and if_version is None:
-            begin = partial(self._blind, application, timeout_s, user_metadata)
-        else:
-            begin = partial(
-                self.begin,
-                read_version=read_version,
-                if_version=if_version,
-                transaction=application,
-                timeout_s=timeout_s,
-                user_metadata=user_metadata,
-            )
 
         def write(each: Transaction) -> None:
-            if read_version is not None:
+            if wanted.read_version is not None:
                 each.depend_on(read_where)
             each.append(rows, merge_schema=merge_schema)
 
-        return self._done(begin, write, timeout_s)
-
-    def _blind(self, application: tuple[str, int] | None, timeout_s: Timeout | None, user_metadata: str | None) -> Transaction:
-        """A transaction for a plain append."""
-        with self._bounding(timeout_s):
-            snapshot = newest_for_append(self.coordinated, numbered=application is not None)
-            if PRIMARY_KEY in snapshot.configuration:
-                snapshot = snapshot_for_change(self.coordinated)
-        return self._transaction(snapshot, application=application, timeout_s=timeout_s, user_metadata=user_metadata)
-
-    def _in_turn(self, read_version: int | None, timeout_s: Timeout | None, *, numbered: bool) -> tuple[Snapshot, Chance]:
-        """The snapshot for a transaction that reads, and its turn if the last one lost."""
-        chance = Chance(self.coordinated.clock)
-        with self._bounding(timeout_s) as deadline:
-            chance.take([self.coordinated.leases], deadline)
-            try:
-                return snapshot_for_change(self.coordinated, read_version, numbered=numbered), chance
-            except BaseException:
-                chance.end(won=False)
-                raise
+        return self._done(wanted, write, blind=wanted.read_version is None and wanted.if_version is None)
 
     def overwrite(
         self,
@@ -192,12 +101,7 @@ class TableWrites:
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
         cluster_by: str | Sequence[str] | None = None,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        read_version: int | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
+        **terms: Unpack[WriteArgs],
     ) -> Commit | None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows.
 
@@ -208,15 +112,6 @@ class TableWrites:
         With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` and clustered
         by `cluster_by` (None: by the same columns as before).
         """
-        begin = partial(
-            self.begin,
-            read_version=read_version,
-            if_version=if_version,
-            transaction=transaction,
-            key=key,
-            timeout_s=timeout_s,
-            user_metadata=user_metadata,
-        )
 
         def write(each: Transaction) -> None:
             each.overwrite(
@@ -229,7 +124,7 @@ class TableWrites:
                 cluster_by=cluster_by,
             )
 
-        return self._done(begin, write, timeout_s)
+        return self._done(self._terms(terms), write)
 
     def replace(
         self,
@@ -241,11 +136,7 @@ class TableWrites:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
         create: bool = False,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
+        **terms: Unpack[WriteArgs],
     ) -> Commit | None:
         """Replace the table in one commit: schema (None: the one of `rows`), partitioning, clustering, properties, comment, and all rows.
 
@@ -253,47 +144,27 @@ class TableWrites:
         the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
         SchemaMismatch, UnsupportedFeature. `create` makes the history say CREATE OR REPLACE TABLE.
         """
-        begin = partial(
-            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
-        )
 
         def change(each: Transaction) -> None:
             each.replace(
                 schema, rows, partition_by=partition_by, cluster_by=cluster_by, properties=properties, comment=comment, create=create
             )
 
-        return self._done(begin, change, timeout_s)
+        return self._done(self._terms(terms), change)
 
-    def delete(
-        self,
-        where: str,
-        *,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-    ) -> Commit | None:
+    def delete(self, where: str, **terms: Unpack[WriteArgs]) -> Commit | None:
         """Delete the rows that satisfy `where`, a Spark SQL condition. Returns None, and makes no version, if there are none.
 
         With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are, and vectors list the deleted rows; without
         them the other rows of these files are written again.
         """
-        begin = partial(
-            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
-        )
-        return self._done(begin, lambda each: each.delete(where), timeout_s)
+        return self._done(self._terms(terms), lambda each: each.delete(where))
 
     def update(
         self,
         set: Mapping[str, str],  # noqa: A002 - the word of SQL
         where: str | None = None,
-        *,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
+        **terms: Unpack[WriteArgs],
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
 
@@ -301,51 +172,23 @@ class TableWrites:
         are cast to the columns' types (ANSI). Returns None, and makes no version, if there are no such rows. Raises PredicateError for
         expressions that sluice cannot evaluate, ConstraintViolated, and SchemaMismatch, which names a value that does not fit.
         """
-        begin = partial(
-            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
-        )
-        return self._done(begin, lambda each: each.update(set, where), timeout_s)
+        return self._done(self._terms(terms), lambda each: each.update(set, where))
 
-    def upsert(
-        self,
-        rows: Rows,
-        on: str | Sequence[str] | None = None,
-        *,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-    ) -> Commit | None:
+    def upsert(self, rows: Rows, on: str | Sequence[str] | None = None, **terms: Unpack[WriteArgs]) -> Commit | None:
         """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
 
         `on` is by default the table's primary key (`sluice.primaryKey`). Of several rows with one primary key the last counts; any
         other key may occur only once (InvalidRequest). A null in a key equals nothing. The rows must have every column of the table,
         because they replace whole rows (SchemaMismatch). They are held in memory.
         """
-        begin = partial(
-            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
-        )
-        return self._done(begin, lambda each: each.upsert(rows, on), timeout_s)
+        return self._done(self._terms(terms), lambda each: each.upsert(rows, on))
 
-    def truncate(
-        self,
-        where: str | None = None,
-        *,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
-    ) -> Commit | None:
+    def truncate(self, where: str | None = None, **terms: Unpack[WriteArgs]) -> Commit | None:
         """Remove all rows, or whole partitions, without reading them. Returns None, and makes no version, if there are none.
 
         `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
         """
-        begin = partial(
-            self.begin, if_version=if_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
-        )
-        return self._done(begin, lambda each: each.truncate(where), timeout_s)
+        return self._done(self._terms(terms), lambda each: each.truncate(where))
 
     def plan_write(
         self,
@@ -353,40 +196,27 @@ class TableWrites:
         *,
         mode: str = "append",
         where: str | None = None,
-        merge_schema: bool = False,
-        overwrite_schema: bool = False,
-        partition_by: Sequence[str] | None = None,
-        cluster_by: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        transaction: tuple[str, int] | None = None,
-        key: str | None = None,
-        read_version: int | None = None,
         read_where: str | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        timeout_s: Timeout | None = None,
+        merge_schema: bool = False,
+        replaced: Replaced | None = None,
+        **terms: Unpack[WriteArgs],
     ) -> WritePlan:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that a writer made for it.
 
-        With `read_version` an append depends on what that version held, as for `append`. `overwrite_schema`, `partition_by` and
-        `cluster_by` are those of `overwrite`; with `properties`, too, the table is replaced, as by `replace`.
+        With `read_version` an append depends on what that version held, as for `append`. With `replaced` an overwrite gives the table the
+        schema of the rows, too.
         """
-        redefine: Callable[[Snapshot], Redefinition] | None = None
-        if asks_for_another(overwrite_schema, partition_by, properties, cluster_by):
-            redefine = partial(redefined_by_rows, schema=schema, partition_by=partition_by, properties=properties, cluster_by=cluster_by)
-        with self._bounding(timeout_s):
+        wanted = self._terms(terms)
+        with bounding(wanted.timeout_s, self._access.clock):
             return plan_write(
                 self.coordinated,
                 schema,
+                replace(wanted, timeout_s=self._timeout_s),
                 mode=mode,
                 where=where,
-                merge_schema=merge_schema,
-                transaction=application_transaction(transaction, key),
-                read_version=read_version,
                 read_where=read_where,
-                if_version=if_version,
-                redefine=redefine,
-                user_metadata=user_metadata,
+                merge_schema=merge_schema,
+                replaced=replaced,
             )
 
     def check_write(self, plan: WritePlan, *, timeout_s: Timeout | None = None) -> None:
@@ -403,7 +233,11 @@ class TableWrites:
         A plan commits once: called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the
         refusal.
         """
-        return self.noted(commit_write_once(self.coordinated, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        return self.noted(commit_write_once(self.coordinated, plan, files, timeout_s=self._limit(timeout_s)))
+
+    def _terms(self, args: Mapping[str, Any]) -> Terms:
+        """The terms that a call's keywords say. Raises InvalidRequest for keywords that contradict."""
+        return terms_of(args, ack=self._ack, timeout_s=self._timeout_s)
 
     def _limit(self, timeout_s: Timeout | None) -> Timeout:
         """How long a call may take: its own time, or the table's."""
@@ -413,11 +247,14 @@ class TableWrites:
         """Bounds the call's requests to the coordinator within the block."""
         return bounding(self._limit(timeout_s), self._access.clock)
 
-    def _done(self, begin: Callable[[], Transaction], change: Callable[[Transaction], None], timeout_s: Timeout | None) -> Commit | None:
-        """One operation, committed; the existing commit if the application did it before. All its waits share one time."""
-        time = InParts(self._limit(timeout_s), self.coordinated.clock)
+    def _done(self, terms: Terms, change: Callable[[Transaction], None], *, blind: bool = False) -> Commit | None:
+        """One operation, committed; the existing commit if the application did it before. All its waits share one time.
+
+        A `blind` one reads nothing of the table.
+        """
+        time = InParts(terms.timeout_s, self.coordinated.clock)
         with time.part():
-            begun = begin()
+            begun = self._begun(terms, blind=blind)
         try:
             with time.part():
                 done = begun.repeated()
@@ -431,39 +268,32 @@ class TableWrites:
             return self.noted(done)
         return begun.commit(timeout_s=time.left)
 
-    def _transaction(
-        self,
-        snapshot: Snapshot,
-        *,
-        isolation: str | None = None,
-        application: tuple[str, int] | None = None,
-        timeout_s: Timeout | None = None,
-        chance: Chance | None = None,
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-    ) -> Transaction:
-        return Transaction(
-            self.coordinated,
-            snapshot,
-            isolation=isolation,
-            transaction=application,
-            ack=self._ack,
-            timeout_s=self._limit(timeout_s),
-            committed=self.noted,
-            chance=chance,
-            if_version=if_version,
-            user_metadata=user_metadata,
-        )
+    def _begun(self, terms: Terms, *, blind: bool = False) -> Transaction:
+        """A transaction; it waits for its turn if the last one lost, unless it is `blind`, a plain append."""
+        table = self.coordinated
+        chance, numbered = Chance(table.clock), terms.once is not None
+        with bounding(terms.timeout_s, table.clock) as deadline:
+            if blind:
+                snapshot = newest_for_append(table, numbered=numbered)
+                if PRIMARY_KEY in snapshot.configuration:
+                    snapshot = snapshot_for_change(table)
+                return Transaction(table, snapshot, terms, chance, committed=self.noted)
+            chance.take([table.leases], deadline)
+            try:
+                snapshot = snapshot_for_change(table, terms.version, numbered=numbered)
+                return Transaction(table, snapshot, terms, chance, committed=self.noted)
+            except BaseException:
+                chance.end(won=False)
+                raise
 
-    def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None, if_version: int | None = None) -> Commit | None:
-        """Commit a change of the table as a whole; None if there is none. With `if_version` only as the next version after that one."""
-        with self._bounding(timeout_s) as limit:
-            if if_version is not None and if_version > (latest := self._access.latest().version):
-                raise beyond(self._access.location, if_version, latest)
-            change = make()
-            if change is not None and if_version is not None:
-                change = replace(change, expected_version=if_version + 1)
-            return None if change is None else self.noted(submit(self.coordinated, change, ack=self._ack, timeout_s=limit))
+    def _change(self, make: Callable[[OpenTable], Change | None], args: Mapping[str, Any]) -> Commit | None:
+        """Commit a change of the table as a whole on the terms that keywords say; None if there is none."""
+        table, terms = self.coordinated, self._terms(args)
+        with bounding(terms.timeout_s, table.clock) as limit:
+            if terms.if_version is not None and terms.if_version > (latest := table.latest().version):
+                raise beyond(table.location, terms.if_version, latest)
+            change = make(table)
+            return None if change is None else self.noted(submit(table, change.on(terms), timeout_s=limit))
 
     def noted(self, commit: Commit | None) -> Commit | None:
         """Take note of a commit to this table, if there is one: reads show it, and a checkpoint may be due. Returns it."""

@@ -11,7 +11,6 @@ from functools import partial
 import pyarrow as pa
 
 from ..coordinator.api import (
-    DEFAULT_TIMEOUT_S,
     Chance,
     Change,
     Commit,
@@ -28,27 +27,28 @@ from ..coordinator.api import (
 from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
 from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.rules.terms import Terms
 from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
-from ..storage.arguments import checked
+from ..storage.arguments import RULES, checked
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.partitions import uri_to_path
 from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
 from .client.open_table import OpenTable
-from .maintain.compaction import Asked, stage_compaction
+from .maintain.compaction import CompactionRequest, stage_compaction
 from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
 from .write.operation_records import RowOperation, Step, operation_of, reads_of, scope_of, told
-from .write.redefinition import asks_for_another, redefined, redefined_by_rows
+from .write.redefinition import Replaced, redefined
 from .write.repeated_writes import done_before
 from .write.requirements import complete_plan, require_no_later_version, require_replaceable, require_unchanged
 from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
+from .write.terms import transaction_actions
 from .write.transaction_end import ABORTED, OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
-from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 _log = logging.getLogger(__name__)
 
@@ -65,44 +65,33 @@ class Transaction(OpenTransaction["Commit | None"]):
         self,
         table: OpenTable,
         snapshot: Snapshot,
+        terms: Terms,
+        chance: Chance,
         *,
         transaction_id: str | None = None,
-        isolation: str | None = None,
-        transaction: tuple[str, int] | None = None,
-        ack: str = "published",
-        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+        planned: WritePlan | None = None,
         filed_after: int | None = None,
-        once: bool = False,
-        numbered_since: int | None = None,
-        leases: Sequence[str] = (),
         committed: Callable[[Commit], object] | None = None,
-        chance: Chance | None = None,
-        turns: Sequence[str] = (),
-        if_version: int | None = None,
-        user_metadata: str | None = None,
-        beside: Callable[[str, Callable[[Transaction], object]], object] | None = None,
     ) -> None:
-        super().__init__(timeout_s=timeout_s, filed_again=filed_after is not None)
-        check_application_transaction(transaction)
-        table_level = table_isolation(snapshot.configuration)
-        self._isolation = None if isolation is None else stricter(table_level, isolation)
+        """A transaction on a snapshot, under a new id unless it has one already.
+
+        It commits what was `planned`, if it was, under the plan's id, which had no commit up to version `filed_after`. `committed` gets
+        the commit.
+        """
+        super().__init__(timeout_s=terms.timeout_s, filed_again=planned is not None)
+        stricter(table_isolation(snapshot.configuration), terms.isolation)
         self._table, self._clock = table, table.clock
-        self._application = transaction
-        self._ack = ack
-        self._draft = Draft(table.store, snapshot, transaction_id or table.new_transaction_id(), partial(require_room, table))
-        self._filed_id = self._draft.transaction_id
+        self._terms, self._chance, self._planned = terms, chance, planned
+        chosen_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
+        self._draft = Draft(table.store, snapshot, chosen_id, partial(require_room, table))
+        self._filed_id = chosen_id
         self._steps: list[Step] = []
         self._operations: list[tuple[str, Reads | None]] = []
         """The operations, by the names of Delta's history, and what each read."""
         self._calls = self._worked_ms = 0
-        self._once = once
         self._filed_after = snapshot.version if filed_after is None else filed_after
-        self._numbered_since = snapshot.version if numbered_since is None else numbered_since
-        self._leases, self._turns = tuple(leases), tuple(turns)
+        self._numbered_since = snapshot.version if planned is None else planned.read_version
         self._committed = committed
-        self._chance = chance or Chance(self._clock)
-        self._if_version = if_version
-        self._user_metadata, self._beside = check_user_metadata(user_metadata), beside
         self._noted: dict[str, int] = {}
         self._source_unknown = False
         self._change: Change | None = None
@@ -182,15 +171,13 @@ class Transaction(OpenTransaction["Commit | None"]):
         if version is not None and version != base.version:
             require_no_later_version(self._table.location, version, base.version)
             with bounding(self._limit(None), self._clock):
-                require_unchanged(self._table, version, base, where, self.id, self._isolation)
+                require_unchanged(self._table, version, base, where, self.id, self._terms)
         self._operations.append(("READ", rows_read(Draft(self._table.store, base, self.id), where)))
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part that this transaction has, or will have, in the table at a location; on nothing if it has none."""
         if location == self._table.location:
             operation(self)
-        elif self._beside is not None:
-            self._beside(location, operation)
 
     @property
     def applications(self) -> Mapping[str, int]:
@@ -201,7 +188,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         """Let the commit carry these applications' numbers, too: of two transactions with other numbers of one the later is refused."""
         self._require_open()
         for each in applications.items():
-            check_application_transaction(each)
+            RULES["transaction"].check("applications", each)
         self._noted.update(applications)
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -229,12 +216,9 @@ class Transaction(OpenTransaction["Commit | None"]):
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
         mode = "dynamic" if dynamic else "overwrite"
-        if not asks_for_another(overwrite_schema, partition_by, cluster_by=cluster_by):
-            self._write(rows, mode, where, merge_schema)
-            return
-        rows = arrow_of(rows)
-        redefines = redefined_by_rows(self._draft.base, schema_of(rows), partition_by, cluster_by=cluster_by)
-        self._write(rows, mode, where, False, redefines)
+        replaced = Replaced.of(overwrite_schema, partition_by, cluster_by)
+        redefine = None if replaced is None else partial(replaced.by, self._draft.base)
+        self._write(rows, mode, where, merge_schema and replaced is None, redefine)
 
     def replace(
         self,
@@ -263,7 +247,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             "overwrite",
             None,
             False,
-            redefines,
+            lambda _: redefines,
         )
 
     def delete(self, where: str) -> None:
@@ -310,7 +294,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._require_policy_of_rows("compact() beside other operations", needed=bool(self._steps))
             staged = stage_compaction(
                 self._table,
-                Asked(mode, where, target_file_size, z_order_by),
+                CompactionRequest(mode, where, target_file_size, z_order_by),
                 snapshot=self._draft.base,
                 untouched=self._draft.untouched,
                 transaction_id=self._draft.transaction_id,
@@ -330,27 +314,6 @@ class Transaction(OpenTransaction["Commit | None"]):
             step = add_files(self._draft, plan, files)
             self._did(step.reads, step)
         self._source_unknown |= not plan.source_known
-
-    def write_elsewhere(
-        self,
-        schema: pa.Schema,
-        write: Callable[[WritePlan, str], Sequence[AddFile]],
-        *,
-        mode: str = "append",
-        where: str | None = None,
-        merge_schema: bool = False,
-    ) -> None:
-        """Add files that `write(plan, label)` has others write, such as the executors of a Spark job."""
-        with self._operation(replaces=mode != "append") as label:
-            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
-            if newest_key(plan.metadata, plan.schema):
-                raise InvalidRequest(
-                    f"{self._table.location} has a primary key, so that its rows cannot be written in parts that do not know "
-                    "of one another: give the rows as Arrow data"
-                )
-            require_room_for(self._draft, plan)
-            step = add_files(self._draft, plan, write(plan, label))
-            self._did(step.reads, step)
 
     @contextmanager
     def operation(self, operation: str, *, replaces: bool = True) -> Iterator[RowOperation]:
@@ -372,14 +335,14 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         self._require_open()
         change = self._finished()
-        depends = self.basis[1] is not None or self._if_version is not None
+        depends = self.basis[1] is not None or self._terms.if_version is not None
         return self._change_of((), {}) if change is None and depends else change
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
-        if self._application is None:
+        if self._terms.once is None:
             return None
-        return done_before(self._table, self._application, self._ack, since=self._numbered_since)
+        return done_before(self._table, self._terms.once, self._terms.ack, since=self._numbered_since)
 
     def check(self) -> None:
         """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.
@@ -432,7 +395,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
         if replaces:
             require_replaceable(self._table.location, self._draft.base)
-        if self._if_version is not None or any(part is not None for part in self._reads):
+        if self._terms.if_version is not None or any(part is not None for part in self._reads):
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
         begun_ms = self._clock.now_ms()
@@ -456,9 +419,17 @@ class Transaction(OpenTransaction["Commit | None"]):
         if step is not None:
             self._steps.append(step)
 
-    def _write(self, rows: Rows, mode: str, where: str | None, merge_schema: bool, redefines: Redefinition | None = None) -> None:
+    def _write(
+        self,
+        rows: Rows,
+        mode: str,
+        where: str | None,
+        merge_schema: bool,
+        redefine: Callable[[pa.Schema | None], Redefinition] | None = None,
+    ) -> None:
         rows = arrow_of(rows)
         schema = schema_of(rows)
+        redefines = None if redefine is None else redefine(schema)
         if merge_schema and schema is None:
             raise InvalidRequest("merge_schema needs data whose schema is known before it is read: a table, a batch or a reader")
         with self._operation(replaces=mode != "append") as label:
@@ -512,7 +483,7 @@ class Transaction(OpenTransaction["Commit | None"]):
                 return None
         self._filing()
         change = replace(self._change, transaction_id=self.id, filed_after=self._filed_after if self._filed_again else None)
-        return submit(self._table, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
+        return submit(self._table, change, timeout_s=limit, filing=self._filed_under)
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
@@ -552,7 +523,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             draft.foresee()
             self.check()
         finished = draft.finish(self._clock.now_ms())
-        noted = self._application is not None or bool(self._noted)
+        noted = self._terms.once is not None or bool(self._noted)
         if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._table.location)
@@ -563,12 +534,12 @@ class Transaction(OpenTransaction["Commit | None"]):
         return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
     def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
-        draft = self._draft
+        draft, terms, planned = self._draft, self._terms, self._planned
         kind, operation, parameters = operation_of(self._steps)
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
         actions += draft.clustering
-        for application in (self._application, *self._noted.items()):
+        for application in (terms.once, *self._noted.items()):
             actions += transaction_actions(application, self._clock.now_ms())
         return Change(
             transaction_id=self.id,
@@ -577,16 +548,14 @@ class Transaction(OpenTransaction["Commit | None"]):
             actions=Actions(actions, files),
             reads=reads_of(self._reads),
             reads_elsewhere=self._source_unknown,
+            terms=terms,
             parameters=parameters,
             metrics=metrics,
             schema=draft.schema,
             kind=kind,
             scope=scope_of(self._steps),
-            isolation=self._isolation,
-            once=self._once,
+            keeps_id=planned is not None,
             numbered_since=self._numbered_since,
-            leases=self._leases,
-            expected_version=None if self._if_version is None else self._if_version + 1,
-            turns=(*self._turns, *self._chance.turns),
-            user_metadata=self._user_metadata,
+            leases=() if planned is None else planned.leases,
+            turns=(*(() if planned is None else planned.turns), *self._chance.turns),
         )

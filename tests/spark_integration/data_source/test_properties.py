@@ -40,7 +40,7 @@ def test_a_table_is_created_with_its_first_rows_and_its_features(tmp_path: Path)
     schema = types.StructType([types.StructField("id", types.LongType())])
     plan, _ = plan_for(options, schema, until_gone=os.getpid())
     files = plan.write(pa.table({"id": pa.array([1, 2, 3], pa.int64())}))
-    _, commit = commit_creation(plan, files, ack="published", timeout_s=60)
+    _, commit = commit_creation(plan, files)
     assert commit is not None
     assert commit.version == 0
     raw = sluice.Table.open(place["path"], coordinator=place["coordinator"]).snapshot().raw

@@ -153,7 +153,7 @@ def test_nullable_columns_that_the_data_lacks_are_null(place: Place) -> None:
     assert place.rows() == rows
     table = place.table()
     with sluice.transaction() as begun:
-        begun.append(table, place.spark.sql("SELECT 'd' AS k"))
+        begun.part(table).append(place.spark.sql("SELECT 'd' AS k"))
     assert len(place.rows()) == 3
     error = refused(place, place.spark.sql("SELECT 1L AS v"))
     assert isinstance(error, sluice.SchemaMismatch)

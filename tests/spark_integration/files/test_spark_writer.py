@@ -126,7 +126,7 @@ def flat(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return {name: each for pair in pairs for name, each in pair.items()}
 
 
-@settings(examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=tables())
 def test_both_ways_give_the_same_rows_and_statistics(drawn: tuple[pa.Table, list[str]], place: Place, tmp_path: Path) -> None:
     data, partitions = drawn
@@ -361,9 +361,9 @@ def test_a_transaction_over_several_tables_gets_its_files_from_spark(spark: Spar
     one = place.create(schema)
     other = sluice.Table.create(tmp_path / "other", schema, coordinator=place.coordinator)
     with sluice.transaction() as tx:
-        tx.append(one, spark.range(3))
-        tx.append(one, spark.range(3, 5))
-        tx.append(other, spark.range(1))
+        tx.part(one).append(spark.range(3))
+        tx.part(one).append(spark.range(3, 5))
+        tx.part(other).append(spark.range(1))
     for table, expected in ((one, range(5)), (other, range(1))):
         assert is_by_spark(table.refresh())
         assert sorted(row["id"] for row in table.snapshot().to_arrow().to_pylist()) == list(expected)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import sluice
-from sluice.tables.write.write_once import KEY_PREFIX
+from sluice.tables.write.terms import KEY_PREFIX
 
 from .model import Row, changes
 from .random_operations import TABLE, TAG, Operation

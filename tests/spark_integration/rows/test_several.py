@@ -26,10 +26,10 @@ def test_a_dataframe_and_arrow_data_become_one_commit(spark: SparkSession, place
     totals.append(pa.table({"day": ["mon", "tue"], "n": pa.array([1, 2], pa.int64())}))
     frame = spark.createDataFrame([("mon", 10), ("mon", 20)], "day string, n bigint").repartition(2)
     with sluice.transaction() as tx:
-        tx.overwrite(totals, frame, where="day = 'mon'")
-        tx.append(totals, frame.selectExpr("'wed' AS day", "n"))
-        tx.append(orders, pa.table({"day": ["mon"], "n": pa.array([5], pa.int64())}))
-        assert tx.scan(totals).num_rows == 5
+        tx.part(totals).overwrite(frame, where="day = 'mon'")
+        tx.part(totals).append(frame.selectExpr("'wed' AS day", "n"))
+        tx.part(orders).append(pa.table({"day": ["mon"], "n": pa.array([5], pa.int64())}))
+        assert tx.part(totals).scan().num_rows == 5
     assert len(tx.commit_info) == 2
     found = totals.refresh().snapshot().to_arrow().to_pylist()
     assert sorted((row["day"], row["n"]) for row in found) == [("mon", 10), ("mon", 20), ("tue", 2), ("wed", 10), ("wed", 20)]
@@ -39,12 +39,12 @@ def test_a_dataframe_that_does_not_fit_is_refused_before_a_task_runs(spark: Spar
     table = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
     tx = sluice.transaction()
     with pytest.raises(sluice.SchemaMismatch):
-        tx.append(table, spark.createDataFrame([("x",)], "n string"))
+        tx.part(table).append(spark.createDataFrame([("x",)], "n string"))
     assert tx.state == "open"
     strict = pa.schema([SCHEMA.field("day").with_nullable(False), SCHEMA.field("n")])
     keyed = sluice.Table.create(f"{place.location}-keyed", strict, coordinator=place.coordinator, properties=KEYED)
     with pytest.raises(sluice.InvalidRequest, match="primary key"):
-        tx.append(keyed, spark.createDataFrame([("x", 1)], "day string, n bigint"))
+        tx.part(keyed).append(spark.createDataFrame([("x", 1)], "day string, n bigint"))
 
 
 def test_a_merge_may_write_the_primary_key_that_a_row_has(spark: SparkSession, place: Place) -> None:
@@ -78,7 +78,7 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
         with pytest.raises(AnalysisException, match="cannot be stored"):
             tx[orders].append(spark.sql("SELECT 'x' AS day, 'y' AS n"))
         assert tx[stock].delete("n = 11").collect()[0][0] == 1
-        assert tx.scan(stock).num_rows == 1
+        assert tx.part(stock).scan().num_rows == 1
     assert counts.collect()[0].asDict() == {
         "num_affected_rows": 2,
         "num_updated_rows": 1,
@@ -90,7 +90,7 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
     assert sorted(found) == [("2026-01-02", 7), ("mon", 1), ("tue", 20), ("wed", 30)]
     assert stock.refresh().snapshot().to_arrow().to_pylist() == [{"day": "tue", "n": 2}]
     with pytest.raises(sluice.InvalidRequest, match=r"sluice.transaction\(spark"):
-        _ = sluice.transaction(tables=[orders])[orders]
+        sluice.transaction(tables=[orders])[orders].merge(frame, "true")
     with pytest.raises(sluice.InvalidRequest, match="session or the coordinator"):
         sluice.transaction(7, orders)
 
@@ -122,7 +122,7 @@ def test_a_consumers_transaction_takes_the_rows_and_operations_of_spark(spark: S
             for batch in consumer:
                 frame = spark.createDataFrame(batch.to_arrow())
                 with sluice.transaction(spark, consumer=consumer) as tx:
-                    tx.append(log, frame)
+                    tx.part(log).append(frame)
                     per_day = frame.groupBy("day").sum("n").toDF("day", "n").alias("s")
                     merge = tx[totals].alias("t").merge(per_day, "t.day = s.day").whenMatchedUpdate(set={"n": "t.n + s.n"})
                     merge.whenNotMatchedInsertAll().execute()

@@ -88,7 +88,6 @@ def test_the_stores_options_in_the_words_of_hadoop() -> None:
     assert hadoop_options("s3://b/t", {}) == hadoop_options("file:///t", given) == {}
 
 
-@pytest.mark.long
 @pytest.mark.spark
 def test_a_table_on_s3(place: Place, s3_server: S3DevServer, s3_location: str) -> None:
     options = {f"s3.{name}": text for name, text in s3_server.options.items()}

@@ -14,7 +14,7 @@ import sluice
 from sluice.spark_integration.data_source import write_commit
 from sluice.spark_integration.session import saving
 from sluice.tables.maintain.auto_compaction import FILES_MIN
-from sluice.tables.write.write_once import mark_of, marked
+from sluice.tables.write.terms import mark_of, marked
 
 from ..conftest import Place
 from .conftest import Feed, forget_last_commit, ids, query_of

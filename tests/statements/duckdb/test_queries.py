@@ -51,7 +51,7 @@ def test_all_tables_of_a_query_are_read_as_of_one_moment(orders: Warehouse, monk
         found = together(tables)
         with sluice.transaction(coordinator=orders.coordinator) as both:  # between the moment and the reading
             for table in tables:
-                both.delete(table, "id = 1")
+                both[table].delete("id = 1")
         return found
 
     monkeypatch.setattr(queries, "at_one_moment", moved)

@@ -95,7 +95,7 @@ def test_all_tables_of_a_query_are_read_at_one_moment(warehouse: Warehouse, monk
         snapshots = before(tables, **options)
         with sluice.transaction(warehouse.coordinator) as both:
             for table in (one, other):
-                both.append(table, pa.table({"id": [2], "v": ["b"]}, schema=ORDERS))
+                both.part(table).append(pa.table({"id": [2], "v": ["b"]}, schema=ORDERS))
         moments.append([each.version for each in snapshots])
         return snapshots
 

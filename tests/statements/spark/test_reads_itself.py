@@ -103,7 +103,7 @@ WRITES: Final[dict[str, Callable[[Warehouse, sluice.Table, DataFrame], Any]]] = 
     "writeTo": lambda w, _, f: f.writeTo(NAME).using("sluice").option("coordinator", w.coordinator).append(),
     "INSERT INTO": lambda w, _, f: inserted(w, f, f"INSERT INTO {NAME} SELECT id, day FROM frame_view"),
     "joint append": lambda w, t, f: jointly(w, t, lambda tx: tx[t].append(f)),
-    "joint append without a session": lambda w, t, f: jointly(w, t, lambda tx: tx.append(t, f)),
+    "joint append without a session": lambda w, t, f: jointly(w, t, lambda tx: tx.part(t).append(f)),
     "MERGE": lambda w, t, f: inserting_merge(DeltaTable.forPath(w.spark, t.location, coordinator=w.coordinator), f).execute(),
     "joint MERGE": lambda w, t, f: jointly(w, t, lambda tx: inserting_merge(tx[t], f).execute()),
     "INSERT BY NAME": lambda w, t, f: inserted(w, f, f"INSERT INTO sluice.`{t.location}` BY NAME SELECT day, id FROM frame_view"),
@@ -191,8 +191,11 @@ BESIDE: Final[dict[str, tuple[Callable[[Warehouse, sluice.Table], Any], dict[str
 
 
 def levels() -> list[Any]:
-    """Two levels, each with another way of reading and of writing; all with all in the long tests."""
-    short = {("Serializable", "load", "joint append"), ("WriteSerializable", "IN", "joint MERGE")}
+    """One way of writing for each level and two ways of reading; all with all in the long tests."""
+    short = {
+        *zip(LEVELS, ["load"] * 3, ["joint append", "save", "MERGE"], strict=True),
+        ("WriteSerializable", "IN", "joint MERGE"),
+    }
     every = product(LEVELS, [each for each in READS if each not in WHOLE], ["save", "joint append", "MERGE", "joint MERGE"])
     return [pytest.param(*each, marks=[] if each in short else pytest.mark.long) for each in every]
 
@@ -214,7 +217,7 @@ def test_a_joint_write_depends_on_what_it_reads_of_the_other_tables(warehouse: W
         frame = loaded(warehouse, table.refresh()).where("day = 1")
         with sluice.transaction(warehouse.spark, other.refresh(), *taking_part) as joint:
             joint[other].append(frame)
-            joint.scan(table, where="id < 0")
+            joint.part(table).scan(where="id < 0")
             table.delete(deleted)
 
     for taking_part, deleted, expected in (

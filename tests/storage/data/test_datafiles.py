@@ -17,6 +17,7 @@ from sluice.storage.actions import AddFile
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.data import datafiles
 from sluice.storage.data.datafiles import write_files
+from sluice.storage.data.file_writer import FileFormat
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch, StorageUnavailable
 from sluice.storage.schema.partitions import uri_to_path
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
@@ -34,9 +35,14 @@ def store() -> Iterator[MemoryStore]:
     made.forget()
 
 
+_OF_THE_CALL = ("transaction_id", "label", "check", "max_open_partitions")
+
+
 def write(store: MemoryStore, data: Any, **options: Any) -> list[AddFile]:
     batches = [data] if isinstance(data, pa.Table | pa.RecordBatch) else data
-    return write_files(store, batches, **{"schema": SCHEMA, "partition_columns": ["p"], "transaction_id": "tx", **options})
+    call = {"transaction_id": "tx", **{name: options.pop(name) for name in list(options) if name in _OF_THE_CALL}}
+    layout = FileFormat(**{"schema": SCHEMA, "partition_columns": ("p",), **options})
+    return write_files(store, batches, layout, **call)
 
 
 def keys(store: MemoryStore) -> list[str]:
@@ -54,7 +60,7 @@ def test_what_was_written_is_read(data: st.DataObject) -> None:
     written = data.draw(st.lists(tables(schema), max_size=3))
     store = MemoryStore.open(uuid.uuid4().hex)
     try:
-        adds = write_files(store, written, schema=schema, partition_columns=partitions, transaction_id="tx")
+        adds = write_files(store, written, FileFormat(schema, tuple(partitions)), transaction_id="tx")
         read = read_files(store, add_rows(adds), schema=schema, partition_columns=partitions)
         empty_is_null = tuple(name for name in partitions)
         assert rows_of(read, empty_is_null) == sorted(row for piece in written for row in rows_of(piece, empty_is_null))
@@ -173,9 +179,9 @@ def test_many_partition_columns_of_many_values_stay_apart(store: MemoryStore) ->
     data = pa.table({f"p{index}": [f"{index}-{row}" for row in range(count)] for index in range(5)} | {"x": list(range(count))})
     schema = from_arrow(data.schema)
     names = [f"p{index}" for index in range(5)]
-    adds = write(store, data, schema=schema, partition_columns=names)
+    adds = write(store, data, schema=schema, partition_columns=tuple(names))
     assert len(adds) == count
-    assert rows_of(read_files(store, add_rows(adds), schema=schema, partition_columns=names)) == rows_of(data)
+    assert rows_of(read_files(store, add_rows(adds), schema=schema, partition_columns=tuple(names))) == rows_of(data)
 
 
 def test_names_of_two_tasks_never_meet(store: MemoryStore) -> None:

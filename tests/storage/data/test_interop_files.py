@@ -16,6 +16,7 @@ import pytest
 from sluice.storage.actions import AddFile
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.data.datafiles import write_files
+from sluice.storage.data.file_writer import FileFormat
 from sluice.storage.schema.schema import StructType, from_arrow, parse_schema, schema_to_json, to_arrow
 from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise
@@ -96,7 +97,7 @@ def partitioned(name: str) -> pa.Table:
 def write_table(folder: Path, data: pa.Table, partition_columns: list[str]) -> tuple[StructType, list[AddFile]]:
     """A Delta table of one commit, its log written by hand."""
     schema = from_arrow(data.schema)
-    adds = write_files(LocalStore(normalise(folder)), [data], schema=schema, partition_columns=partition_columns, transaction_id="tx")
+    adds = write_files(LocalStore(normalise(folder)), [data], FileFormat(schema, tuple(partition_columns)), transaction_id="tx")
     ntz = "timestamp_ntz" in schema_to_json(schema)
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
     if ntz:

@@ -14,6 +14,7 @@ from sluice.storage.actions import Action, CommitInfo, DeletionVector, Metadata,
 from sluice.storage.actions.features import new_protocol
 from sluice.storage.actions.wide_statistics import wide
 from sluice.storage.data.datafiles import write_files
+from sluice.storage.data.file_writer import FileFormat
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.paths import commit_path
@@ -49,7 +50,7 @@ class Table:
         self.store = LocalStore(folder.as_uri())
         names = [name for name in HIDDEN for _ in range(COUNT)]
         data = pa.table({"x": pa.array(list(range(COUNT)) * len(HIDDEN), pa.int64()), "p": names})
-        adds = write_files(self.store, [data], schema=SCHEMA, partition_columns=["p"], transaction_id=OWNER)
+        adds = write_files(self.store, [data], FileFormat(SCHEMA, ("p",)), transaction_id=OWNER)
         self.adds = {str(add.partition_values["p"]): add for add in adds}
         metadata = Metadata(str(uuid.uuid4()), schema_to_json(SCHEMA), ("p",), ENABLED)
         start: list[Action] = [CommitInfo({"inCommitTimestamp": 1}), new_protocol(SCHEMA, ENABLED), metadata]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.data.datafiles import write_files
+from sluice.storage.data.file_writer import FileFormat
 from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, PredicateError, UnsupportedFeature
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.partitions import uri_to_path
@@ -44,7 +45,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
 def write(
     store: ObjectStore, data: pa.Table, schema: StructType = SCHEMA, partition_columns: Sequence[str] = ("p",), **options: Any
 ) -> pa.Table:
-    adds = write_files(store, [data], schema=schema, partition_columns=partition_columns, transaction_id=uuid.uuid4().hex, **options)
+    layout = FileFormat(schema, tuple(partition_columns), **options)
+    adds = write_files(store, [data], layout, transaction_id=uuid.uuid4().hex)
     return add_rows(adds)
 
 

@@ -29,7 +29,7 @@ def transaction(begun: sluice.Transaction, **how: Any) -> None:
 
 def together(table: sluice.Table, **how: Any) -> None:
     with sluice.transaction(tables=[table], **how) as tx:
-        tx.delete(table, "delay = 0")
+        tx[table].delete("delay = 0")
 
 
 WRITES: dict[str, Callable[..., object]] = {
@@ -49,7 +49,7 @@ WRITES: dict[str, Callable[..., object]] = {
     "transaction.commit": lambda table, **how: transaction(table.begin(), **how),
     "sluice.transaction": together,
     "transact": lambda table, **how: table.transact(lambda tx: tx.delete("delay = 0"), **how),
-    "sluice.transact": lambda table, **how: sluice.transact(lambda tx: tx.delete(table, "delay = 0"), **how),
+    "sluice.transact": lambda table, **how: sluice.transact(lambda tx: tx[table].delete("delay = 0"), **how),
     "detach": lambda table, **how: table.detach(**how),
 }
 
@@ -182,6 +182,6 @@ def test_the_wait_for_a_turn_is_part_of_the_time(place: Place, table: sluice.Tab
         began = time.monotonic()
         with pytest.raises((sluice.LeaseHeld, sluice.OutcomeUnknown)):
             table.delete("delay = 5", timeout_s=4)
-        assert 3.5 <= time.monotonic() - began <= 20  # the time of a call that names none is longer
+        assert 3.5 <= time.monotonic() - began <= 7
         another.submit(lease.release).result(30)
     table.delete("delay = 5", timeout_s=60)

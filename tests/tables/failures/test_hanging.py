@@ -156,8 +156,8 @@ def test_transactions_begun_before_end_in_time(servers: Ensemble, coordinator: s
     alone = table.begin()
     alone.append(ROWS)
     both = sluice.transaction(coordinator, tables=[table, other])
-    both.append(table, ROWS)
-    both.append(other, ROWS)
+    both[table].append(ROWS)
+    both[other].append(ROWS)
     servers.pause(0)
     calls = (partial(alone.commit, timeout_s=LIMIT_S), partial(both.commit, timeout_s=LIMIT_S))
     with ThreadPoolExecutor(len(calls)) as pool:

@@ -25,16 +25,17 @@ from sluice.coordinator.nodes.layout import RECOVERING, TableTree
 from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.rules.refusal import refusal_error
+from sluice.coordinator.rules.terms import Terms
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import planned_writes
-from sluice.tables import planned_writes as commits
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import recovery
-from sluice.tables.planned_writes import commit_creation, commit_write, plan_creation
+from sluice.tables.manage.creation import new_table
+from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.tables.conftest import FLIGHTS, Place, flights
 from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
@@ -54,8 +55,8 @@ def test_a_table_that_was_only_read_is_compared_with_what_was_added(place: Place
     read = place.create(properties={"delta.isolationLevel": "Serializable", "delta.enableDeletionVectors": vectors})
     written = sluice.Table.create(f"{place.location}-written", FLIGHTS, coordinator=place.coordinator)
     tx = sluice.transaction(tables=[read, written])
-    count = tx.scan(read, where="month = 1").num_rows
-    tx.append(written, flights(("JFK", 1, count)))
+    count = tx[read].scan(where="month = 1").num_rows
+    tx[written].append(flights(("JFK", 1, count)))
     place.open().append(flights(("JFK", 1, 7)))
     with pytest.raises(sluice.ConcurrentModification, match=read.location):
         tx.commit()
@@ -185,7 +186,7 @@ def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place)
     tables = [place.create(), sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)]
     with sluice.transaction() as tx:
         for table in tables:
-            tx.append(table, flights(("JFK", 1, 1)))
+            tx[table].append(flights(("JFK", 1, 1)))
     tables[0].append(pa.table(flights(("JFK", 1, 2))))
     tables[0].checkpoint()
     for version in (0, 1):
@@ -227,9 +228,9 @@ def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place) -> N
 
     def run() -> sluice.CommitInfo:
         with sluice.transaction(transaction=("job", 7)) as tx:
-            if tx.scan(tables[0]).num_rows:
-                tx.append(tables[1], flights(("JFK", 2, 2)))
-            tx.append(tables[0], flights(("JFK", 1, 1)))
+            if tx[tables[0]].scan().num_rows:
+                tx[tables[1]].append(flights(("JFK", 2, 2)))
+            tx[tables[0]].append(flights(("JFK", 1, 1)))
         return tx.commit_info
 
     first, again = run(), run()
@@ -246,7 +247,7 @@ def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhil
     def run() -> sluice.JointTransaction:
         tx = sluice.transaction(tables=tables, transaction=("job", 7))
         for table in tables:
-            tx.append(table, flights(("JFK", 1, 1)))
+            tx[table].append(flights(("JFK", 1, 1)))
         return tx
 
     mine, other = run(), run()
@@ -300,7 +301,7 @@ def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed
         def and_then_the_other_commits(*words: Any, **named: Any) -> Outcome:
             told = outcome_of(*words, **named)
             if not versions:
-                done = commit_write(other.coordinated, plan, files, ack="published", timeout_s=5)
+                done = planned_writes._commit(other.coordinated, plan, files, 5, other.version)
                 assert done is not None
                 versions.append(done.version)
                 SEEN[seen](table)
@@ -323,16 +324,16 @@ def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_
     monkeypatch.setattr(planned_writes, "close_plan", lambda *_: None)
     place = "memory://two-committers-creation"
     try:
-        plan = plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None)
+        plan = plan_creation(TableAddress.of(place, place), new_table(SCHEMA), Terms())
         files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
         table = sluice.Table.create(place, SCHEMA, coordinator=place)
-        _, first = commit_creation(plan, files, ack="published", timeout_s=5)
+        _, first = commit_creation(plan, files)
         assert first is not None
         assert (first.version, first.repeated) == (1, False)
         context = table.coordinated.context
         for name in context.coordination.children(context.tree.verdicts) or ():
             context.coordination.delete(f"{context.tree.verdicts}/{name}")
-        _, again = commit_creation(plan, files, ack="published", timeout_s=5)
+        _, again = commit_creation(plan, files)
         assert again is not None
         assert (again.version, again.repeated) == (1, True)
         assert table.refresh().version == 1
@@ -346,13 +347,13 @@ def test_the_loss_of_a_plan_that_was_to_create_its_table_took_as_long_as_it_did(
     def loses(*_: object, **__: object) -> None:
         raise sluice.ConcurrentModification("somebody else was faster")
 
-    monkeypatch.setattr(commits, "commit_write", loses)
+    monkeypatch.setattr(planned_writes, "_commit", loses)
     place = "memory://two-committers-lost"
     try:
-        plan = replace(plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None), mode="overwrite")
+        plan = replace(plan_creation(TableAddress.of(place, place), new_table(SCHEMA), Terms()), mode="overwrite")
         table = sluice.Table.create(place, SCHEMA, coordinator=place)
         with pytest.raises(sluice.ConcurrentModification):
-            commit_creation(plan, plan.write(pa.table({"a": [1]}, schema=SCHEMA)), ack="published", timeout_s=5)
+            commit_creation(plan, plan.write(pa.table({"a": [1]}, schema=SCHEMA)))
         context = table.coordinated.context
         ticket = take_ticket(context, context.client.application, plan.work)
         assert ticket is not None
@@ -365,7 +366,7 @@ def test_the_loss_of_a_plan_that_was_to_create_its_table_took_as_long_as_it_did(
 def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
     """The coordinator goes away right then, with the session; a turn cannot be released, nor a ticket be left."""
     place = f"memory://two-committers-away-{lost}"
-    decided = commit_write
+    decided = planned_writes._commit
 
     def away(_: object) -> object:
         raise CoordinatorUnavailable("nobody answers")
@@ -377,7 +378,7 @@ def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.Mon
             raise sluice.ConcurrentModification("somebody else was faster")
         return commit
 
-    monkeypatch.setattr(commits, "commit_write", then_away)
+    monkeypatch.setattr(planned_writes, "_commit", then_away)
     try:
         table = sluice.Table.create(place, SCHEMA, coordinator=place)
         plan = replace(table.plan_write(SCHEMA, mode="overwrite"), turns=("/a/turn",))

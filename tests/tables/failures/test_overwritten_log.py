@@ -80,8 +80,8 @@ def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sl
     other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
     table.coordinated.publisher.recent_files._damaged = VersionPlan(6, 0, (), "another digest")
     both = sluice.transaction(tables=[table, other])
-    both.append(table, ROWS)
-    both.append(other, ROWS)
+    both[table].append(ROWS)
+    both[other].append(ROWS)
     with pytest.raises(Corrupt, match="differs from the commit of version 6"):
         both.commit()
     assert (table.snapshot().version, other.snapshot().version) == (6, 0)

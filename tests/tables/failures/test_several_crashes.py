@@ -71,8 +71,8 @@ def test_a_writer_over_two_tables_killed_at_any_step(
         assert set(outcome.commits) == {orders.location, stock.location}
         assert (bought, left) == (1, [9])
     with sluice.transaction(tables=[orders, stock]) as tx:
-        tx.append(orders, rows(2, 1))
-        tx.update(stock, {"n": "n - 1"}, "sku = 1")
+        tx[orders].append(rows(2, 1))
+        tx[stock].update({"n": "n - 1"}, "sku = 1")
     assert deltalake.DeltaTable(orders.location).to_pyarrow_table().num_rows == bought + 1
     assert deltalake.DeltaTable(stock.location).version() == tx.commit_info[stock].version
 

@@ -71,7 +71,7 @@ def several(shop: Shop, **options: Any) -> sluice.JointTransaction:
     tables = shop.tables()
     begun = sluice.transaction(tables=tables, **options)
     for table in tables:
-        begun.append(table, rows((1, 1)))
+        begun[table].append(rows((1, 1)))
     return begun
 
 

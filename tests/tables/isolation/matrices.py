@@ -27,7 +27,7 @@ from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.nodes.records import BatchRecord
-from sluice.tables.maintain.compaction import Asked, stage_compaction
+from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
 from tests.tables.conftest import Place
 
 __all__ = [
@@ -150,7 +150,9 @@ def _transaction(do: Callable[[sluice.Transaction, Side], object]) -> Callable[[
 
 def _compaction(mode: str, **options: Any) -> Callable[[sluice.Table, Side], Staged]:
     def stage(table: sluice.Table, side: Side) -> Staged:
-        staged = stage_compaction(table.coordinated, Asked(mode, f"part = {side.part}" if table.partition_columns else None, **options))
+        staged = stage_compaction(
+            table.coordinated, CompactionRequest(mode, f"part = {side.part}" if table.partition_columns else None, **options)
+        )
         assert staged is not None, "there is nothing to compact"
         return staged
 

@@ -21,8 +21,8 @@ def pair(place: Place, tmp_path: Path) -> tuple[sluice.Table, sluice.Table]:
 def test_it_commits_as_the_next_version_of_each(place: Place, pair: tuple[sluice.Table, sluice.Table]) -> None:
     one, other = pair
     with sluice.transaction(coordinator=place.coordinator, if_version={one: 0, other.location: 0}) as t:
-        t.append(one, flights(("JFK", 1, 1)))
-        t.append(other, flights(("LGA", 2, 2)))
+        t[one].append(flights(("JFK", 1, 1)))
+        t[other].append(flights(("LGA", 2, 2)))
     assert {location: commit.version for location, commit in t.commit_info.items()} == {one.location: 1, other.location: 1}
 
 
@@ -35,7 +35,7 @@ def test_one_table_that_moved_on_refuses_the_commit_in_all(pair: tuple[sluice.Ta
         pair[moved].append(others)  # at its own level even a blind append changes nothing that was read here
     with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 1 .* came") as refused:  # noqa: PT012
         for each in pair:
-            transaction.append(each, flights(("JFK", 1, 1)))
+            transaction[each].append(flights(("JFK", 1, 1)))
         if when == "before the commit":
             pair[moved].append(others)
         transaction.commit()
@@ -48,7 +48,7 @@ def test_a_table_that_is_only_named_counts(pair: tuple[sluice.Table, sluice.Tabl
     one, other = pair
     for version in (0, 1):
         transaction = sluice.transaction(if_version={other: 0})
-        transaction.append(one, flights(("JFK", 1, 1)))
+        transaction[one].append(flights(("JFK", 1, 1)))
         if version == 0:
             assert list(transaction.commit()) == [one.location]
             other.append(flights(("EWR", 9, 9)))
@@ -64,6 +64,6 @@ def test_a_version_that_does_not_exist_yet_refuses_it_before_anything_is_written
 ) -> None:
     before = files_below(tmp_path)
     with pytest.raises(sluice.VersionNotFound), sluice.transaction(if_version={pair[0]: version}) as t:
-        t.append(pair[0], flights(("JFK", 1, 1)))
+        t[pair[0]].append(flights(("JFK", 1, 1)))
     assert files_below(tmp_path) == before
     assert [each.refresh().version for each in pair] == [0, 0]

@@ -21,7 +21,7 @@ import pytest
 from sluice.coordinator import errors
 from sluice.storage.actions import RemoveFile
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.maintain.compaction import Asked, stage_compaction
+from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
 from tests.tables.conftest import Place
 from tests.tables.isolation.matrices import (
     CHANGES,
@@ -279,7 +279,7 @@ def test_a_compaction_of_other_files_stands_beside_every_change(place: Place, na
     seen |= large
     side = Side(1, (1500, 1501), (7000, 7001))
     change = OPERATIONS[name].stage(place.open(), side)
-    compaction = stage_compaction(place.open().coordinated, Asked("minor", target_file_size=4096))
+    compaction = stage_compaction(place.open().coordinated, CompactionRequest("minor", target_file_size=4096))
     assert compaction is not None
     removed = [action.path for action in compaction.change.actions if isinstance(action, RemoveFile)]
     assert len(removed) == 2, "the large file takes part too"

@@ -21,7 +21,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import BatchRecord, Rebased
 from sluice.storage.data.vectors import vector_key
 from sluice.storage.stores.local import LocalStore
-from sluice.tables.maintain.compaction import Asked, stage_compaction
+from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
 from tests.tables.conftest import Place
 from tests.tables.isolation.matrices import FIRST, OPERATIONS, SCHEMA, SECOND, Rows, Side, Staged, batches, queue, read, table_of
 
@@ -214,7 +214,7 @@ def test_deletions_before_and_after_a_compaction_in_the_queue(place: Place, mode
     held |= more
     doomed = [{number, number + 8, 100 + number} for number in range(4)]
     staged: list[Staged] = list(begun(place, *map(deletion, doomed)))
-    compaction = stage_compaction(place.open(limits=QUEUED).coordinated, Asked(mode))
+    compaction = stage_compaction(place.open(limits=QUEUED).coordinated, CompactionRequest(mode))
     assert compaction is not None
     staged.insert(at, compaction)
     outcomes = in_one_queue(monkeypatch, staged)

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.rules.terms import Terms
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import Unfinished
 from sluice.tables.client.address import TableAddress
 from sluice.tables.maintain.garbage import Reason
+from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
@@ -63,9 +65,9 @@ def test_nor_by_a_write_that_creates_it_and_that_is_told_before_rows_are_written
     disk_of(place).store("docs/thesis.txt", b"somebody's")
     address = TableAddress.of(place.location, place.coordinator)
     with pytest.raises(sluice.InvalidRequest, match="not empty"):
-        plan_creation(address, FLIGHTS, [], {}, None)
-    plan = plan_creation(address, FLIGHTS, [], {}, None, allow_nonempty=True)
-    commit_creation(plan, plan.write(flights(("JFK", 1, 1)).to_batches(), label="0"), ack="published", timeout_s=30)
+        plan_creation(address, new_table(FLIGHTS), Terms())
+    plan = plan_creation(address, new_table(FLIGHTS), Terms(), allow_nonempty=True)
+    commit_creation(plan, plan.write(flights(("JFK", 1, 1)).to_batches(), label="0"))
     assert rows_of(place.open().snapshot().to_arrow()) == [("JFK", 1, 1)]
 
 
@@ -74,10 +76,10 @@ def test_hidden_files_and_what_a_write_of_ours_left_stop_nobody(place: Place) ->
     for key in ("_SUCCESS", ".DS_Store", "_delta_log/_sluice_probe-1"):
         disk_of(place).store(key, b"")
     address = TableAddress.of(place.location, place.coordinator)
-    left = plan_creation(address, FLIGHTS, [], {}, None).write(flights(("JFK", 1, 1)).to_batches(), label="0")
+    left = plan_creation(address, new_table(FLIGHTS), Terms()).write(flights(("JFK", 1, 1)).to_batches(), label="0")
     assert left
-    plan = plan_creation(address, FLIGHTS, [], {}, None)
-    commit_creation(plan, plan.write(flights(("LGA", 2, 2)).to_batches(), label="0"), ack="published", timeout_s=30)
+    plan = plan_creation(address, new_table(FLIGHTS), Terms())
+    commit_creation(plan, plan.write(flights(("LGA", 2, 2)).to_batches(), label="0"))
     assert rows_of(place.open().snapshot().to_arrow()) == [("LGA", 2, 2)]
 
 

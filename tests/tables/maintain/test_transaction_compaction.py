@@ -126,7 +126,7 @@ def test_a_transaction_over_several_tables_compacts_one_of_them(place: Place, tm
     first = small_files(place)
     other = sluice.Table.create(tmp_path / "other", first.schema, coordinator=place.coordinator)
     with sluice.transaction(place.coordinator, tables=[first, other]) as both:
-        both.append(other, flights(("LGA", 3, 9)))
-        both.compact(first)
+        both[other].append(flights(("LGA", 3, 9)))
+        both[first].compact()
     assert (first.refresh().version, other.refresh().version) == (6, 1)
     assert first.snapshot().num_files == 2

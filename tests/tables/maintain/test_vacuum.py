@@ -18,6 +18,7 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.identity import id_in, owner_of
+from sluice.coordinator.rules.terms import Terms
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create
 from sluice.storage.log.paths import commit_path
@@ -27,6 +28,7 @@ from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import KeepsUnfinished, Unfinished
 from sluice.tables.client.address import TableAddress
 from sluice.tables.maintain.garbage import Reason
+from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import abandon_plan, commit_creation, plan_creation
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -430,15 +432,15 @@ def test_the_files_of_a_plan_that_was_given_up_are_garbage_at_once(place: Place)
 def test_a_plan_that_creates_its_table_is_protected_by_whoever_created_it_first(place: Place) -> None:
     """Its files lie where another table comes to be, whose vacuum leaves them alone; then they go to that table."""
     address = TableAddress.of(place.location, place.coordinator)
-    plan = plan_creation(address, FLIGHTS, ["origin", "month"], {}, None)
+    plan = plan_creation(address, new_table(FLIGHTS, ["origin", "month"]), Terms())
     files = plan.write(flights(("LGA", 1, 9)))
     table = filled(place)
     assert table.vacuum().garbage == ()
-    _, commit = commit_creation(plan, files, ack="published", timeout_s=10)
+    _, commit = commit_creation(plan, files)
     assert commit is not None
     assert table.refresh().snapshot().to_arrow().num_rows == 3
     assert table.vacuum().garbage == ()
-    again = commit_creation(plan, files, ack="published", timeout_s=10)[1]
+    again = commit_creation(plan, files)[1]
     assert again is not None
     assert table.refresh().snapshot().to_arrow().num_rows == 3, "a plan is committed once, whoever does it again"
 

@@ -466,7 +466,7 @@ def test_a_loss_between_the_publications_of_two_tables_is_told_by_the_one_that_h
     here = [sluice.Table.open(t.location, coordinator=place.coordinator, limits=Limits(publication_wait_s=0.2)) for t in tables]
     with sluice.transaction(tables=here) as tx:
         for table in here:
-            tx.append(table, flights(("LGA", 1, 9)))
+            tx[table].append(flights(("LGA", 1, 9)))
     assert [tx.commit_info[table].published for table in here] == [True, False]
     lose_everything(place)
     mend(disk_of(other))
@@ -485,7 +485,7 @@ def test_another_table_that_cannot_be_looked_at_is_said_so(place: Place, trouble
     tables = [filled(place), filled(other)]
     with sluice.transaction(tables=tables) as tx:
         for table in tables:
-            tx.append(table, flights(("LGA", 1, 9)))
+            tx[table].append(flights(("LGA", 1, 9)))
     lose_everything(place)
     elsewhere = tables[1].location
     if trouble == "denied":

@@ -17,6 +17,7 @@ from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMism
 from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import OpenTable, open_coordinated
 from sluice.tables.manage import creation
+from sluice.tables.write.redefinition import Replaced
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 GATES = pa.schema([pa.field("gate", pa.string()), pa.field("seats", pa.int32())])
@@ -100,8 +101,9 @@ def test_the_same_schema_is_an_overwrite(place: Place) -> None:
 )
 def test_what_does_not_go_together_is_refused(place: Place, options: dict[str, Any], says: str) -> None:
     table = filled(place)
+    call: dict[str, Any] = {"overwrite_schema": True, "partition_by": [], **options}
     with pytest.raises(InvalidRequest, match=says):
-        table.overwrite(gates(("B4", 100)), **{"overwrite_schema": True, "partition_by": [], **options})
+        table.overwrite(gates(("B4", 100)), **call)
     assert rows(table) == [("EWR", 2, 2), ("JFK", 1, 1)]
 
 
@@ -130,7 +132,7 @@ def test_it_is_the_first_operation_of_its_transaction_and_others_see_it(place: P
 
 def test_a_plan_brings_another_schema(place: Place) -> None:
     table = filled(place)
-    plan = table.plan_write(GATES, mode="overwrite", overwrite_schema=True, partition_by=["gate"], properties={"owner": "gates"})
+    plan = table.plan_write(GATES, mode="overwrite", replaced=Replaced(["gate"], properties={"owner": "gates"}))
     plan = pickle.loads(pickle.dumps(plan))
     files = plan.write(gates(("B4", 100), ("B5", 5)))
     commit = table.commit_write(plan, files)

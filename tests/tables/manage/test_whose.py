@@ -19,6 +19,7 @@ from sluice.coordinator.nodes.coordinator_id import address_text, identity_of, n
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import rebuilding
+from sluice.coordinator.rules.terms import Terms
 from sluice.coordinator.service.memory import Fault, MemoryCoordination
 from sluice.storage.actions import Metadata
 from sluice.storage.constants import ADDRESS_KEY, COORDINATOR_KEY
@@ -26,6 +27,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import creation
+from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import Writer, disk_of, lose_everything, service_of
@@ -70,8 +72,8 @@ def test_a_table_names_its_coordinator_however_it_is_made(place: Place) -> None:
     assert properties[COORDINATOR_KEY] == identity
     assert properties[ADDRESS_KEY] == place.coordinator
     other = with_other(place, location=f"{place.location}-planned")
-    plan = plan_creation(TableAddress.of(other.location, other.coordinator), FLIGHTS, [], {}, None)
-    commit_creation(plan, plan.write(flights(("JFK", 1, 1)).to_batches(), label="0"), ack="published", timeout_s=30)
+    plan = plan_creation(TableAddress.of(other.location, other.coordinator), new_table(FLIGHTS), Terms())
+    commit_creation(plan, plan.write(flights(("JFK", 1, 1)).to_batches(), label="0"))
     assert other.open().properties[COORDINATOR_KEY] == identity, "the id is made once"
 
 

@@ -147,7 +147,7 @@ def test_commits_say_how_many_rows_they_changed(table: sluice.Table) -> None:
     [newest] = table.history(1)
     assert {name: int(value) for name, value in newest.metrics.items()} == updated.metrics
     joint = sluice.transaction(coordinator=table.access.address.coordinator)
-    joint.delete(table, "amount = 3")
+    joint[table].delete("amount = 3")
     assert joint.commit()[table].metrics["numDeletedRows"] == 1
 
 

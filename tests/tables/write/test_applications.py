@@ -12,7 +12,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
-from sluice.tables.write.write_once import mark_of, marked
+from sluice.tables.write.terms import mark_of, marked
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 ROW = flights(("JFK", 1, 1))
@@ -138,7 +138,7 @@ def test_several_tables(place: Place) -> None:
     tables = [place.create(), sluice.Table.create(f"{place.location}-more", FLIGHTS, coordinator=place.coordinator)]
     joint = sluice.transaction(tables=tables, transaction=("S", 2))
     for table in tables:
-        joint.append(table, ROW)
+        joint[table].append(ROW)
     begun(tables[1], 1, WORK["append"]).commit()
     with pytest.raises(sluice.ConcurrentTransactionException, match="more"):
         joint.commit()
@@ -152,7 +152,7 @@ def test_several_tables_at_once_and_the_same_number(place: Place) -> None:
     joints = [sluice.transaction(tables=tables, transaction=("S", 1)) for _ in range(2)]
     for joint in joints:
         for table in tables:
-            joint.delete(table, "origin = 'JFK'")
+            joint[table].delete("origin = 'JFK'")
     first, again = (joint.commit() for joint in joints)
     assert {at: (commit.version, commit.repeated) for at, commit in again.items()} == {at: (c.version, True) for at, c in first.items()}
 

@@ -70,7 +70,7 @@ def test_what_exports_arrow_is_written(place: Place, form: str) -> None:
         begun.upsert(made(rows.set_column(2, "delay", pa.array([7, 8]))), on=["origin", "month"])
         begun.append(made(flights(("LGA", 3, 1), ("LGA", 4, 1))))
     with sluice.transaction() as together:
-        together.append(table, made(flights(("PHL", 5, 1), ("PHL", 6, 1))))
+        together[table].append(made(flights(("PHL", 5, 1), ("PHL", 6, 1))))
     found = rows_of(table.snapshot().to_arrow())
     assert found == [("EWR", 2, 7), ("JFK", 1, 8), ("LGA", 3, 1), ("LGA", 4, 1), ("PHL", 5, 1), ("PHL", 6, 1)]
     if form != "several":

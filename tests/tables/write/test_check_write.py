@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import sluice
+from sluice.coordinator.rules.terms import Terms
+from sluice.tables.manage.creation import new_table
 from sluice.tables.write.data_writing import WritePlan
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
@@ -66,7 +68,7 @@ PLANS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("plan", PLANS)
 def test_what_is_refused_early_would_be_refused(place: Place, table: sluice.Table, plan: str, other: str, level: str | None) -> None:
     """And with what was written, the check is as strict as the commit, save for rows that only the commit looks at."""
-    planned = replace(table.plan_write(FLIGHTS, **PLANS[plan]), isolation=level)
+    planned = table.plan_write(FLIGHTS, isolation=level, **PLANS[plan])
     table.check_write(planned)
     OTHERS[other](place.open())
     early = refusal(lambda: table.check_write(planned))
@@ -113,13 +115,13 @@ def test_a_plan_that_creates_its_table_is_not_looked_into(place: Place) -> None:
     from sluice.tables.write.requirements import check_plan
 
     address = TableAddress.of(place.location, place.coordinator)
-    planned = plan_creation(address, FLIGHTS, (), {}, None)
+    planned = plan_creation(address, new_table(FLIGHTS), Terms())
     check_plan(place.create().coordinated, planned)
 
 
 def test_a_stricter_level_of_a_plan_counts(place: Place, table: sluice.Table) -> None:
     plain = table.plan_write(FLIGHTS, mode="overwrite", where="origin = 'JFK'")
-    strict = replace(plain, transaction_id="00000000-0000-0000-0000-000000000002", isolation="Serializable")
+    strict = replace(plain, transaction_id="00000000-0000-0000-0000-000000000002", terms=replace(plain.terms, isolation="Serializable"))
     OTHERS["append to it"](place.open())
     table.check_write(plain)
     with pytest.raises(sluice.ConcurrentModification):
@@ -127,4 +129,4 @@ def test_a_stricter_level_of_a_plan_counts(place: Place, table: sluice.Table) ->
     with pytest.raises(sluice.ConcurrentModification):
         table.commit_write(strict, strict.write(MINE))
     with pytest.raises(sluice.InvalidRequest, match="weaker"):
-        table.check_write(replace(plain, isolation="SnapshotIsolation"))
+        table.check_write(replace(plain, terms=replace(plain.terms, isolation="SnapshotIsolation")))

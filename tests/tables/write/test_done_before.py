@@ -39,7 +39,7 @@ def places() -> Iterator[list[Place]]:
 def append_to_all(tables: list[sluice.Table], **once: Any) -> sluice.CommitInfo:
     with sluice.transaction(tables=tables, **once) as tx:
         for table in tables:
-            tx.append(table, ROWS)
+            tx[table].append(ROWS)
     return tx.commit_info
 
 
@@ -53,7 +53,7 @@ def half_lost(places: list[Place], lost: list[Place], **once: Any) -> str:
         disk_of(place).fail_before("put_if_absent", commit_path(2), times=1_000)
     with sluice.transaction(tables=(tables := opened(places, Limits(publication_wait_s=0.2))), **once) as tx:
         for table in tables:
-            tx.append(table, ROWS)
+            tx[table].append(ROWS)
     assert [tx.commit_info[table].published for table in tables] == [place not in lost for place in places]
     recover_all(places)
     return tx.id
@@ -182,7 +182,7 @@ def test_it_is_committed_elsewhere_meanwhile(places: list[Place], monkeypatch: p
     tables, others = opened(places[:2]), opened(places[:2])
     tx = sluice.transaction(tables=tables, **KEY)
     for table in tables:
-        tx.append(table, ROWS)
+        tx[table].append(ROWS)
     once_after(monkeypatch, where, name, lambda: append_to_all(others, **KEY))
     info = tx.commit()
     assert [(info[table].version, info[table].repeated) for table in tables] == [(2, True), (2, True)]

@@ -125,9 +125,9 @@ def test_too_much_is_refused_before_any_row_is_written(place: Place, in_pieces: 
         lambda table: table.upsert(flights(*((f"A{n}", 1, n) for n in range(12))), on="origin"),
         lambda table: table.update({"delay": "delay + 1"}),
         lambda table: table.transact(lambda tx: tx.compact()),
-        lambda table: together(table, lambda tx: tx.compact(table)),
-        lambda table: together(table, lambda tx: tx.overwrite(table, flights(("JFK", 1, 1)))),
-        lambda table: together(table, lambda tx: tx.update(table, {"delay": "1"})),
+        lambda table: together(table, lambda tx: tx[table].compact()),
+        lambda table: together(table, lambda tx: tx[table].overwrite(flights(("JFK", 1, 1)))),
+        lambda table: together(table, lambda tx: tx[table].update({"delay": "1"})),
     ],
     ids=["compact", "z-order", "upsert", "update", "compact in a transaction", "joint compact", "joint overwrite", "joint update"],
 )

@@ -78,9 +78,9 @@ def test_the_table_of_several_is_told_with_the_operation(place: Place, table: sl
     other = Place(place.location + "-2", place.coordinator)
     other.create().append(flights(("JFK", 1, 0)))
     joint = sluice.transaction(tables=[table, other.open()])
-    joint.scan(other.open(), where="origin = 'LGA'")
-    joint.update(other.open(), {"delay": "1"}, JFK)
-    joint.delete(table, JFK)
+    joint[other.open()].scan(where="origin = 'LGA'")
+    joint[other.open()].update({"delay": "1"}, JFK)
+    joint[table].delete(JFK)
     by_another(lambda: other.open().delete(JFK))
     with pytest.raises(sluice.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost") as lost:
         joint.commit()

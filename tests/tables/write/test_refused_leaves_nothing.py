@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.api import Chance
+from sluice.coordinator.rules.terms import Terms
 from sluice.storage.data import datafiles
 from sluice.storage.data.datafiles import write_files
+from sluice.storage.data.file_writer import FileFormat
 from sluice.storage.errors import StorageFull
 from sluice.storage.schema.schema import from_arrow
 from sluice.storage.stores import local
@@ -78,9 +81,9 @@ def test_a_joint_transaction_whose_later_operation_is_refused(place: Place, tabl
     other = sluice.Table.create(tmp_path / "other", FLIGHTS, coordinator=place.coordinator)
     before = files_below(tmp_path)
     with pytest.raises(sluice.SchemaMismatch), sluice.transaction(tables=[table, other]) as t:  # noqa: PT012
-        t.append(table, flights(("LGA", 3, 1)))
-        t.delete(table, "delay = 5")
-        t.append(other, pa.table({"other": [1]}))
+        t[table].append(flights(("LGA", 3, 1)))
+        t[table].delete("delay = 5")
+        t[other].append(pa.table({"other": [1]}))
     assert files_below(tmp_path) == before
 
 
@@ -91,7 +94,7 @@ def test_65_tables_are_refused_before_their_data_are_written(place: Place, tmp_p
         sluice.transaction(tables=tables)
     with pytest.raises(sluice.InvalidRequest, match="65 tables, and one may be over 64"), sluice.transaction() as t:  # noqa: PT012
         for each in tables:
-            t.append(each, flights(("LGA", 3, 1)))
+            t[each].append(flights(("LGA", 3, 1)))
     assert files_below(tmp_path) == before
 
 
@@ -121,8 +124,8 @@ def test_texts_that_a_joint_transaction_cannot_file(place: Place, table: sluice.
     before = files_below(tmp_path)
     with pytest.raises(sluice.InvalidRequest, match="may have 900,000"), sluice.transaction(tables=[table, *others]) as t:  # noqa: PT012
         for each in (table, *others):
-            t.append(each, flights(("LGA", 3, 1)))
-            t.update(each, {"origin": f"'{'x' * 200_000}'"}, "delay = 1")
+            t[each].append(flights(("LGA", 3, 1)))
+            t[each].update({"origin": f"'{'x' * 200_000}'"}, "delay = 1")
     assert files_below(tmp_path) == before
 
 
@@ -137,7 +140,8 @@ def test_what_was_committed_stays(table: sluice.Table) -> None:
 def test_files_that_a_caller_staged_are_the_callers(table: sluice.Table) -> None:
     plan = table.plan_write(FLIGHTS)
     files = plan.write(flights(("LGA", 3, 1)))
-    transaction = Transaction(table.coordinated, table.coordinated.current(), transaction_id=plan.transaction_id)
+    chance = Chance(table.coordinated.clock)
+    transaction = Transaction(table.coordinated, table.coordinated.current(), Terms(), chance, planned=plan)
     transaction.stage(plan, files)
     transaction.abort()
     assert table.commit_write(plan, files) is not None
@@ -165,5 +169,5 @@ def test_a_full_disk_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytes
 
     schema = from_arrow(pa.schema([("p", pa.int64()), ("v", pa.string())]))
     with pytest.raises(StorageFull) as full:
-        write_files(store, batches(), schema=schema, partition_columns=["p"], transaction_id="tx", target_file_bytes=1 << 20)
+        write_files(store, batches(), FileFormat(schema, ("p",), target_file_bytes=1 << 20), transaction_id="tx")
     assert files_below(tmp_path) == {}, full  # while the error is held, nothing is collected

@@ -52,8 +52,8 @@ def test_all_tables_of_a_transaction_show_the_text(place: Place) -> None:
     first = place.create()
     second = sluice.Table.create(place.location + "-2", FLIGHTS, coordinator=place.coordinator)
     with sluice.transaction(place.coordinator, user_metadata=TEXT) as both:
-        both.append(first, flights(("JFK", 1, 1)))
-        both.append(second, flights(("JFK", 1, 1)))
+        both[first].append(flights(("JFK", 1, 1)))
+        both[second].append(flights(("JFK", 1, 1)))
     assert [each.history(1)[0].user_metadata for each in (first, second)] == [TEXT, TEXT]
 
 

@@ -1,4 +1,4 @@
-"""A change: the reads of an operation in a table, and the actions to commit."""
+"""A change: the reads of an operation in a table, the actions to commit, and on what terms."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType
 from ..commit.outcomes import Commit
-from ..rules.isolation import IsolationLevel
 from ..rules.operation_kinds import Kind
+from ..rules.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,10 @@ class Change:
     """Whether what it appends may depend on rows that `reads` does not name: of other tables, or of an unknown source. Then it is no blind
     append.
     """
+    terms: Terms = Terms()
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
     schema: StructType | None = None
-    expected_version: int | None = None
-    """The only version it may become; None: any."""
     table_id: str = ""
     detach: bool = False
     claimed_ms: int | None = None
@@ -64,9 +63,7 @@ class Change:
     kind: Kind = Kind.OTHER
     scope: str | None = None
     """The part that an overwrite replaces: "" the table, or a partition condition."""
-    isolation: IsolationLevel | None = None
-    """A stricter level than the table's."""
-    once: bool = False
+    keeps_id: bool = False
     """Whether its outcome is asked for under this very transaction id, so that it is never filed under another one."""
     numbered_since: int | None = None
     """The version at which its application's number was free, and from which it depends on that application; None: `snapshot`'s."""
@@ -74,12 +71,16 @@ class Change:
     """Nodes of leases it depends on, in addition to the committing thread's leases."""
     turns: tuple[str, ...] = ()
     """Nodes of the turns reserved for it."""
-    user_metadata: str = ""
-    """A text of the user's for the history (Delta's `userMetadata`)."""
 
     def measured(self, commit: Commit) -> Commit:
         """The commit of this change, with the metrics; a commit that was there before is not this change's."""
         return commit if commit.repeated else replace(commit, metrics={name: int(value) for name, value in self.metrics.items()})
+
+    def on(self, terms: Terms) -> Change:
+        """The change on its caller's terms, beside those that it needs itself: a level, or the version that it must follow."""
+        own = self.terms
+        if_version = own.if_version if terms.if_version is None else terms.if_version
+        return replace(self, terms=replace(terms, isolation=own.isolation or terms.isolation, if_version=if_version))
 
     @property
     def read_version(self) -> int:

@@ -29,7 +29,7 @@ from ..rules.intent import Intent
 from ..rules.intent_checks import INTENT_BYTES_MAX
 from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Attempt
-from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
+from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change
 from .change_footprint import bounded, touched_by
@@ -47,19 +47,17 @@ def submit(
     table: CoordinatedTable,
     change: Change,
     *,
-    ack: str = "published",
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: Timeout | None = None,
     filing: Callable[[str], object] | None = None,
 ) -> Commit:
     """Commit a change of one table; see `submit_together`."""
-    return submit_together([(table, change)], ack=ack, timeout_s=timeout_s, filing=filing)[table.location]
+    return submit_together([(table, change)], timeout_s=timeout_s, filing=filing)[table.location]
 
 
 def submit_together(
     changes: Sequence[tuple[CoordinatedTable, Change]],
     *,
-    ack: str,
-    timeout_s: Timeout,
+    timeout_s: Timeout | None = None,
     filing: Callable[[str], object] | None = None,
     done_before: Callable[[], Mapping[str, Commit]] | None = None,
 ) -> Mapping[str, Commit]:
@@ -67,14 +65,15 @@ def submit_together(
 
     Compares each change with the commits since it began, then files it. Files it again under a new transaction id, which `filing` gets
     first, after a wait (outside the queue) for another client's lease, and if it was refused for added files whose rows were not
-    looked at; never a change whose outcome is asked for by its id (`once`). An application's transaction is not written twice: if a
+    looked at; never a change whose outcome is asked for by its id (`keeps_id`). An application's transaction is not written twice: if a
     table shows it, its commits are returned. A transaction over several tables passes `done_before`, which returns these commits, and
-    gets refusals that name their table.
+    gets refusals that name their table. The changes have the same terms, whose time counts unless `timeout_s` is what is left of it.
 
     Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
     """
-    with bounding(timeout_s, changes[0][0].clock) as deadline, ExitStack() as until_decided:
-        commits = _Submission(changes, ack, filing, done_before).run(deadline, until_decided)
+    table, change = changes[0]
+    with bounding(change.terms.timeout_s if timeout_s is None else timeout_s, table.clock) as deadline, ExitStack() as until_decided:
+        commits = _Submission(changes, filing, done_before).run(deadline, until_decided)
     made = {table.location: change for table, change in changes}
     return {location: made[location].measured(commit) if location in made else commit for location, commit in commits.items()}
 
@@ -85,14 +84,14 @@ class _Submission:
     def __init__(
         self,
         changes: Sequence[tuple[CoordinatedTable, Change]],
-        ack: str,
         filing: Callable[[str], object] | None,
         done_before: Callable[[], Mapping[str, Commit]] | None,
     ) -> None:
         self._alone = len(changes) == 1
         self._changes = changes if self._alone else _with_reads_elsewhere(changes)
-        self._once = changes[0][1].once
-        self._ack, self._filing, self._done_before = ack, filing, done_before
+        first = changes[0][1]
+        self._keeps_id, self._ack = first.keeps_id, first.terms.ack
+        self._filing, self._done_before = filing, done_before
         self._naming: Callable[[str], AbstractContextManager[object]] = nullcontext if done_before is None else naming
         tables = [table for table, _ in changes]
         self._tables = tables if self._alone else _on_one_session(tables)
@@ -100,7 +99,7 @@ class _Submission:
 
     def run(self, deadline: Deadline, until_decided: ExitStack) -> Mapping[str, Commit]:
         """Returns the commits by location; a place in the queue of leases is kept until `until_decided` is left."""
-        looks = 1 if self._once else _LOOKS_MAX
+        looks = 1 if self._keeps_id else _LOOKS_MAX
         while True:
             looks -= 1
             try:
@@ -120,7 +119,7 @@ class _Submission:
             try:
                 return self._decided(intents, seen[0][1], deadline)
             except LeaseHeld as held:
-                if held.filed and self._once:
+                if held.filed and self._keeps_id:
                     raise
                 table, change = self._changes[self._refused_in(held)]
                 self._waiting = self._waiting or until_decided.enter_context(WaitingCommit())
@@ -219,7 +218,7 @@ def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tup
     head = before_itself(table, change, head)
     require_next(table, change, head)
     compared = not plain or mine.app_versions or head.metadata_version > change.read_version
-    if change.expected_version is None and compared:
+    if change.terms.if_version is None and compared:
         attempt = validated(table, change, attempt, head)
     return attempt, head
 
@@ -238,7 +237,7 @@ def intent_of(
         operation=change.operation,
         read_version=change.read_version,
         # check: validated-is-what-was-looked-at (head.version -> table.head().version)
-        validated_through=change.read_version if change.expected_version is not None else head.version,
+        validated_through=change.read_version if change.terms.if_version is not None else head.version,
         claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
         isolation=attempt.level.value,
         footprint=bounded(attempt.footprint, files_max=context.limits.footprint_files_max),
@@ -248,7 +247,7 @@ def intent_of(
         parameters=change.parameters,
         metrics=change.metrics,
         client=context.client,
-        expected_version=change.expected_version,
+        expected_version=None if change.terms.if_version is None else change.terms.if_version + 1,
         table_id=change.table_id,
         detach=change.detach,
         filed_again=change.filed_after is not None,
@@ -257,7 +256,7 @@ def intent_of(
         # check: commits-name-their-leases
         leases=tuple(dict.fromkeys((*change.leases, *table.leases.of_this_thread()))),
         turns=_turns_for(change),
-        user_metadata=change.user_metadata,
+        user_metadata=change.terms.user_metadata or "",
         **_described(change),
     )
 
@@ -298,7 +297,7 @@ def require_room(table: CoordinatedTable, size: int) -> None:
 
 def _row_ids(change: Change) -> int | None:
     """The highest row id given so far, if the change creates or attaches a table that tracks rows."""
-    if change.expected_version is None or not change.table_id:
+    if change.terms.if_version is None or not change.table_id:
         return None
     protocol, metadata = (change.snapshot.protocol, change.snapshot.metadata) if change.snapshot else (None, None)
     domains = dict(change.snapshot.domains) if change.snapshot else {}

@@ -46,7 +46,7 @@ def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = Fals
     known = replace(change, filed_after=change.read_version)
     head = before_itself(table, known, table.head())
     require_next(table, change, head)
-    if change.expected_version is None:
+    if change.terms.if_version is None:
         try:
             validated(table, change, attempt_of(table, change, only_reads=only_reads), head)
         except ConcurrentModification:
@@ -56,11 +56,11 @@ def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = Fals
 
 def require_next(table: CoordinatedTable, change: Change, head: Head) -> None:
     """Raise ConcurrentModification if a change may become only one version, and another transaction has become it."""
-    version = change.expected_version
-    if version is None or change.table_id or any(isinstance(action, Txn) for action in change.actions):
+    if_version = change.terms.if_version
+    if if_version is None or change.table_id or any(isinstance(action, Txn) for action in change.actions):
         return  # that version may have written the application's number: the decision finds out
-    if version <= head.version:
-        raise refusal_error(version_taken(table.log.winner(version)), change.transaction_id, filed=False)
+    if if_version < head.version:
+        raise refusal_error(version_taken(table.log.winner(if_version + 1)), change.transaction_id, filed=False)
 
 
 def before_itself(table: CoordinatedTable, change: Change, head: Head) -> Head:
@@ -130,8 +130,8 @@ def attempt_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only
         transaction_id=change.transaction_id,
         operation=change.operation,
         footprint=footprint_of(change, files_max=max(1, context.limits.footprint_files_max // tables)),
-        # check: stricter-levels-count (stricter(table_isolation(configuration), change.isolation) -> table_isolation(configuration))
-        level=stricter(table_isolation(configuration), change.isolation),
+        # check: stricter-levels-count (stricter(table_isolation(configuration), change.terms.isolation) -> table_isolation(configuration))
+        level=stricter(table_isolation(configuration), change.terms.isolation),
         encoded=spooled(encode(action) + b"\n" for action in change.actions),
         now_ms=context.clock.now_ms(),
         only_reads=only_reads or (tables > 1 and not change.actions),
@@ -141,7 +141,7 @@ def attempt_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only
 def written_since(table: CoordinatedTable, change: Change, head: Head, ack: str) -> Commit | None:
     """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
     apps = applications_of(change.actions)
-    if not apps or change.expected_version is not None:
+    if not apps or change.terms.if_version is not None:
         return None
     for version in range(head.version, change.began, -1):
         winner = table.log.winner(version)

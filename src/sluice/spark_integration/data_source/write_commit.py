@@ -16,7 +16,7 @@ from ...tables.planned_writes import abandon_plan, commit_creation
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.repeated_writes import done_in_all
-from ...tables.write.write_once import mark_of, marked, require_same_rows
+from ...tables.write.terms import mark_of, marked, require_same_rows
 from ..options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def open_table(options: WriteOptions) -> Table:
         coordinator=address.coordinator,
         storage_options=address.storage_options,
         application=address.application,
-        ack=options.ack,
+        ack=options.terms.ack,
         timeout_s=options.timeout_s,
     )
 
@@ -75,8 +75,6 @@ def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) ->
         return commit_creation(
             plan,
             files,
-            ack=options.ack,
-            timeout_s=options.timeout_s,
             only_new=options.only_new,
             name=options.name,
             managed=options.managed,
@@ -115,7 +113,7 @@ def commit_batch(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile
             _log.info("batch %d of query %s is in %s already", batch[1], batch[0], options.address.location)
             abandon_plan(plan)
             return
-        commit(replace(plan, transaction=batch), replace(options, transaction=batch), files)
+        commit(replace(plan, terms=replace(plan.terms, once=batch)), options, files)
 
 
 def _mark(number: int, checkpoint: str | None) -> int | None:

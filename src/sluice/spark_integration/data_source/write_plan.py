@@ -11,16 +11,18 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType as SparkStruct
 
+from ...coordinator.api import bounding
 from ...coordinator.errors import ConcurrentModification
-from ...coordinator.rules.isolation import stricter, table_isolation
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound, UnsupportedFeature
 from ...storage.schema.schema import StructType, to_arrow
 from ...tables.client.property_rules import spelled
-from ...tables.planned_writes import abandon_plan, commit_creation, note_loss, plan_creation, release_turns
+from ...tables.manage.creation import new_table
+from ...tables.planned_writes import abandon_plan, commit_creation, note_loss, plan_creation, plan_write, release_turns
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
-from ...tables.write.write_once import require_same_rows
+from ...tables.write.redefinition import Replaced
+from ...tables.write.terms import require_same_rows
 from ..errors import in_options
 from ..options import WriteOptions
 from ..schemas import for_new_table, from_spark
@@ -44,32 +46,27 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
         return _creation(options, for_new_table(data)), False
     _check_as_told(table, options)
     waiting = turn_after_loss(table, options, until_gone)
+    replaced = Replaced(options.partition_by, options.cluster_by, options.properties if options.replaces else None)
     try:
-        plan = table.plan_write(
-            to_arrow(for_new_table(data) if options.overwrite_schema else data),
-            mode=options.mode,
-            where=options.where,
-            merge_schema=options.merge_schema,
-            overwrite_schema=options.overwrite_schema,
-            partition_by=options.partition_by if options.overwrite_schema else None,
-            cluster_by=options.cluster_by if options.overwrite_schema else None,
-            properties=options.properties if options.replaces else None,
-            user_metadata=options.user_metadata,
-            transaction=options.transaction,
-            read_version=options.read_version,
-            read_where=options.read_where,
-            if_version=options.if_version,
-        )
+        with bounding(options.terms.timeout_s, table.access.clock):
+            plan = plan_write(
+                table.coordinated,
+                to_arrow(for_new_table(data) if options.overwrite_schema else data),
+                options.terms,
+                mode=options.mode,
+                where=options.where,
+                read_where=options.read_where,
+                merge_schema=options.merge_schema,
+                replaced=replaced if options.overwrite_schema else None,
+            )
         plan.require_fit(to_arrow(data))
     except BaseException as refused:
         release_turns(table.coordinated, waiting.turns)
         if isinstance(refused, InvalidRequest):
             raise in_options(refused) from refused
         raise
-    stricter(table_isolation(plan.metadata.configuration), options.isolation)
     plan = replace(
         plan,
-        isolation=options.isolation,
         leases=(*plan.leases, *options.leases),
         turns=waiting.turns,
         losses=waiting.losses,
@@ -99,30 +96,19 @@ def require_filling(plan: WritePlan, schema: SparkStruct) -> None:
 
 
 def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
-    for option, version in (("readVersion", options.read_version), ("ifVersion", options.if_version)):
+    for option, version in (("readVersion", options.terms.read_version), ("ifVersion", options.terms.if_version)):
         if version is not None:
             raise InvalidRequest(f"{option} is {version}, but there is no table at {options.address.location}", option=option)
     columns = options.partition_by or ()
     if options.mode == "dynamic" and not columns:
         raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the new one")
-    properties, allowed = dict(options.properties), options.allow_nonempty
-    plan = plan_creation(
-        options.address,
-        schema,
-        columns,
-        properties,
-        options.transaction,
-        cluster_by=options.cluster_by or (),
-        allow_nonempty=allowed,
-        user_metadata=options.user_metadata,
-    )
-    stricter(table_isolation(plan.metadata.configuration), options.isolation)
+    new = new_table(schema, columns, options.properties, cluster_by=options.cluster_by or ())
+    plan = plan_creation(options.address, new, options.terms, allow_nonempty=options.allow_nonempty)
     # If another client creates it first, this applies to that table.
     return replace(
         plan,
         mode=options.mode,
         where=options.where,
-        isolation=options.isolation,
         leases=options.leases,
         max_records_per_file=options.max_records_per_file,
         compression=options.compression,
@@ -131,11 +117,12 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
 
 def is_repeated(table: Table, options: WriteOptions) -> bool:
     """Whether the write's application has written it before."""
-    if options.transaction is None:
+    once = options.terms.once
+    if once is None:
         return False
-    app, number = options.transaction
+    app, number = once
     numbers = table.snapshot().raw.app_transactions
-    require_same_rows(numbers, options.transaction, table.location)
+    require_same_rows(numbers, once, table.location)
     known = numbers.get(app)
     return known is not None and known.version >= number
 
@@ -194,8 +181,6 @@ def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: C
         commit_creation(
             plan,
             (),
-            ack=options.ack,
-            timeout_s=options.timeout_s,
             only_new=True,
             name=options.name,
             managed=options.managed,

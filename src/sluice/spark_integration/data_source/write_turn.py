@@ -65,7 +65,7 @@ class Waited:
 
 def turn_after_loss(table: Table, options: WriteOptions, until_gone: int) -> Waited:
     """Wait for the turn of a write that lost before; no turn if it did not lose, or does not get one in time."""
-    if options.mode == "append" and options.read_version is None:
+    if options.mode == "append" and options.terms.read_version is None:
         return Waited()
     ticket = take_ticket(table.coordinated.context, table.coordinated.application, work_of(options.mode, options.where, options.read_where))
     if ticket is None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from ...coordinator.rules.isolation import table_policy
-from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
+from ...tables.joint_transaction import ForeignRows
 from ...tables.transaction import Transaction
-from ...tables.write.data_writing import WritePlan
 from ...tables.write.requirements import require_no_later_version
 from ..files.writing import written_by_executors
 from ..jvm import analysed, items
@@ -79,12 +77,10 @@ def _depend(frame: DataFrame, location: str, part: Transaction) -> None:
         part.depend_on(reads.where or None, version=reads.version)
 
 
-def written_with_reads(
-    rows: Any,
-) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]], Callable[[Transaction], object]] | None:
-    """What `written_by_executors` says of a DataFrame, and what makes a transaction depend on what it reads; None for anything else."""
+def written_with_reads(rows: Any) -> ForeignRows | None:
+    """A DataFrame, as a transaction has it written by executors; the transaction depends on what it reads. None for anything else."""
     written = written_by_executors(rows)
-    return None if written is None else (*written, partial(depend_on_reads, frame=rows))
+    return None if written is None else ForeignRows(*written, partial(depend_on_reads, frame=rows))
 
 
 def _counts(read: VersionRead | None, location: str) -> bool:

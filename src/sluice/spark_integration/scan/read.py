@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +35,23 @@ from ..schemas import requested, to_spark
 from .deletions import deleted_rows
 from .native import Layout, rows_of_files, why_not_native
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _log = logging.getLogger(__name__)
 
 _IN_MEMORY: Final = "memory://"
 _UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "UCT", "ZULU", "UNIVERSAL"})
+
+
+class ReadArgs(TypedDict, total=False):
+    """How a table is reached, and how fresh its latest version is."""
+
+    coordinator: str | None
+    storage_options: Mapping[str, str] | None
+    """Of the object store; None: those given to `configure`."""
+    consistency: str
+    """"latest" (the default), "published", "serial" or "session", as for `Table.open`."""
 
 
 @checked
@@ -50,10 +63,8 @@ def read(
     columns: Sequence[str] | SparkStruct | None = None,
     where: str | None = None,
     *,
-    coordinator: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    consistency: str = "latest",
     row_ids: bool = False,
+    **reaching: Unpack[ReadArgs],
 ) -> DataFrame:
     """Read one version of a table: the latest, or the one with a number or at a time (ms since the epoch, or UTC text).
 
@@ -65,18 +76,18 @@ def read(
     when the DataFrame is used.
     """
     use_session(spark)
-    options = default_storage_options() if storage_options is None else dict(storage_options)
+    coordinator, given, consistency = reaching.get("coordinator"), reaching.get("storage_options"), reaching.get("consistency", "latest")
+    options = default_storage_options() if given is None else dict(given)
     table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
     snapshot = table.snapshot(version, parse_timestamp("timestampAsOf", timestamp) if isinstance(timestamp, str) else timestamp)
     told = {} if coordinator is None else {"coordinator": coordinator}
     told |= {"consistency": consistency}
     chosen = version is not None or timestamp is not None
-    return read_snapshot(spark, table.location, snapshot, options, columns, where, told, row_ids=row_ids, chosen=chosen)
+    return read_snapshot(spark, snapshot, options, columns, where, told, row_ids=row_ids, chosen=chosen)
 
 
 def read_snapshot(
     spark: SparkSession,
-    location: str,
     snapshot: TableSnapshot,
     options: Mapping[str, str],
     columns: Sequence[str] | SparkStruct | None = None,
@@ -86,13 +97,13 @@ def read_snapshot(
     row_ids: bool = False,
     chosen: bool = False,
 ) -> DataFrame:
-    """The rows of a snapshot of the table at `location`; the arguments are those of `read`.
+    """The rows of a snapshot; the arguments are those of `read`.
 
     `options` are those of the store, `told` the coordinator and the reading level for the data source, if it has to read.
     `chosen`: the reader named this version; otherwise it is the latest one, and what is written to the table from these rows depends
     on them.
     """
-    wanted = _wanted(snapshot.struct, columns)
+    location, wanted = snapshot.raw.location, _wanted(snapshot.struct, columns)
     ids = RowIdColumns.to_show(snapshot.raw.metadata, snapshot.raw.protocol, snapshot.struct) if row_ids else None
     shown = {(snapshot.struct.get(each.name) or each).name: each.name for each in wanted.fields}
     if ids is not None:

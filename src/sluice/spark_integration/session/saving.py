@@ -79,8 +79,8 @@ class Write:
             parsed = replace(parsed, max_records_per_file=setting if setting > 0 else None)
         if self.options.get("mergeSchema") is None and not parsed.overwrite_schema:
             parsed = replace(parsed, merge_schema=evolves_schemas(frame.sparkSession))
-        if parsed.user_metadata is None:
-            parsed = replace(parsed, user_metadata=user_metadata_of(frame.sparkSession))
+        if parsed.terms.user_metadata is None:
+            parsed = replace(parsed, terms=replace(parsed.terms, user_metadata=user_metadata_of(frame.sparkSession)))
         if parsed.partition_by is not None:
             parsed = replace(parsed, partition_by=tuple(_column(name, frame.columns) for name in parsed.partition_by))
         return parsed
@@ -195,14 +195,15 @@ def _depending(options: WriteOptions, frame: DataFrame, table: Table) -> WriteOp
 
     Options that say what was read count instead. MaxCompute's policies compare no rows.
     """
-    if options.read_version is not None or table_policy(table.properties).by_classes:
+    if options.terms.read_version is not None or table_policy(table.properties).by_classes:
         return options
     reads = reads_of(frame, table.location, table.struct)
     if reads is None:
         return options
     replaces_all = options.mode == "overwrite" and options.where is None
     version = table.version if reads.version is None else reads.version
-    return replace(options, read_version=version, read_where=None if replaces_all else reads.where)
+    terms = replace(options.terms, read_version=version)
+    return replace(options, terms=terms, read_where=None if replaces_all else reads.where)
 
 
 def _setting(spark: SparkSession, name: str) -> str:

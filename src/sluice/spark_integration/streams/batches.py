@@ -22,7 +22,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError
 from ...tables.client.address import TableAddress
 from ...tables.maintain.auto_compaction import AutoCompaction
-from ...tables.write.write_once import mark_of, marked
+from ...tables.write.terms import mark_of, marked
 from ..data_source.stream_writer import QUERY_ID
 from ..data_source.write_commit import is_written, opened
 from ..errors import failed_query, original

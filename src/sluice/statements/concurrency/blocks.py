@@ -89,8 +89,8 @@ def atomic(engine: Engine[R, Any], request: R, block: Atomic) -> Answer:
             isolation=block.isolation or IsolationLevel.SERIALIZABLE.value,
             key=key,
             storage_options=request.options,
-            elsewhere=engine.elsewhere,
-            user_metadata=request.user_metadata,
+            foreign=engine.foreign,
+            user_metadata=request.terms.get("user_metadata"),
             if_version=versions_before,
         )
 
@@ -143,16 +143,16 @@ def _run(engine: Engine[R, Any], request: R, joint: JointTransaction, step: _Ste
 
 def _changed(engine: Engine[R, Any], request: R, joint: JointTransaction, statement: Changing, table: Table) -> _Counts:
     def reading(read: Sequence[Table]) -> Mapping[str, TransactionRows]:
-        return {each.location: joint.do(each, TransactionRows) for each in read}
+        return {each.location: TransactionRows(joint.part(each)) for each in read}
 
+    part = joint.part(table)
     if isinstance(statement, Truncate):
-        schema = joint.do(table, lambda part: part.struct)
-        joint.truncate(table, partition_condition(request, statement.partition, schema, table.partition_columns))
+        part.truncate(partition_condition(request, statement.partition, part.struct, table.partition_columns))
         return _Counts()
     if isinstance(statement, Insert):
-        engine.insert_into(request, statement, joint, table, reading)
-        return _Counts(inserted=joint.do(table, lambda part: part.steps[-1].metrics.get("numOutputRows") if part.steps else None))
-    counts = joint.do(table, lambda part: engine.change(request, statement, part, reading))
+        engine.insert_into(request, statement, part, table, reading)
+        return _Counts(inserted=part.steps[-1].metrics.get("numOutputRows") if part.steps else None)
+    counts = engine.change(request, statement, part, reading)
     if isinstance(statement, Merge):
         return _Counts(counts.updated, counts.deleted, counts.inserted)
     return _Counts(updated=counts.updated) if isinstance(statement, Update) else _Counts(deleted=counts.deleted)

@@ -14,7 +14,7 @@ from ...storage.schema.datatypes import StructField, StructType
 from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
 from ...tables.catalog.catalog import Catalog
 from ...tables.client.address import TableAddress
-from ...tables.manage.creation import beside_others, create
+from ...tables.manage.creation import TableArgs, beside_others, create, new_table
 from ...tables.table import Table
 from ..parse.columns import Column
 from ..places import exists, opened
@@ -35,9 +35,15 @@ class Definition:
     cluster_by: tuple[str, ...] = ()
 
     @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """The columns to partition by, as the schema spells them: case does not count in Spark."""
-        return tuple(name if field is None else field.name for name, field in ((each, self.schema.get(each)) for each in self.partition_by))
+    def described(self) -> TableArgs:
+        """What the table is, beside its schema, whose spelling its columns have: case does not count in Spark."""
+        spelled = [(name, self.schema.get(name)) for name in self.partition_by]
+        return {
+            "partition_by": [name if field is None else field.name for name, field in spelled],
+            "cluster_by": self.cluster_by,
+            "properties": self.properties,
+            "comment": self.comment,
+        }
 
 
 def made(place: Place, definition: Definition) -> Table:
@@ -53,15 +59,7 @@ def made(place: Place, definition: Definition) -> Table:
             raise _lacking(place.location)
         address = TableAddress.of(place.location, place.coordinator, place.storage_options)
         with bounding(DEFAULT_TIMEOUT_S) as limit:
-            access, _ = create(
-                address,
-                definition.schema,
-                definition.partition_columns,
-                definition.properties,
-                cluster_by=definition.cluster_by,
-                comment=definition.comment,
-                timeout_s=limit,
-            )
+            access, _ = create(address, new_table(definition.schema, **definition.described), timeout_s=limit)
         return Table(access)
 
     return settled(definition.how, attempt, lambda: exists(place))
@@ -76,15 +74,7 @@ def named(catalog: Catalog, definition: Definition) -> Table:
             return _adapted(catalog.open(name), definition)
         if definition.how == "replace":
             raise _lacking(name)
-        return catalog.create(
-            name,
-            definition.schema,
-            location=definition.location,
-            partition_by=definition.partition_columns,
-            cluster_by=definition.cluster_by,
-            properties=definition.properties,
-            comment=definition.comment,
-        )
+        return catalog.create(name, definition.schema, location=definition.location, **definition.described)
 
     return settled(definition.how, attempt, lambda: catalog.exists(name))
 
@@ -107,14 +97,7 @@ def _adapted(table: Table, definition: Definition) -> Table:
     """The table that is there: as it is, or replaced with all its rows in one commit."""
     if definition.how == "createIfNotExists":
         return table
-    table.replace(
-        definition.schema,
-        partition_by=definition.partition_columns,
-        cluster_by=definition.cluster_by,
-        properties=definition.properties,
-        comment=definition.comment,
-        create=definition.how == "createOrReplace",
-    )
+    table.replace(definition.schema, create=definition.how == "createOrReplace", **definition.described)
     return table
 
 

@@ -156,17 +156,17 @@ def alter(request: Request, statement: Alter, place: Place) -> Answer:
     """Change properties, constraints or the name of a table."""
     table, name = opened(place), statement.target
     if statement.action == "set properties":
-        table.set_properties(statement.properties or {}, if_version=request.if_version)
+        table.set_properties(statement.properties or {}, **request.terms)
     elif statement.action == "add columns":
         _add_columns(request, statement, table)
     elif statement.action == "alter columns":
-        table.alter_columns([_change(request, each, table) for each in statement.changes], if_version=request.if_version)
+        table.alter_columns([_change(request, each, table) for each in statement.changes], **request.terms)
     elif statement.action == "cluster by":
-        table.cluster_by(statement.names, if_version=request.if_version)
+        table.cluster_by(statement.names, **request.terms)
     elif statement.action == "add feature":
-        table.add_feature(statement.names[0], if_version=request.if_version)
+        table.add_feature(statement.names[0], **request.terms)
     elif statement.action == "drop feature":
-        table.drop_feature(statement.names[0], if_version=request.if_version)
+        table.drop_feature(statement.names[0], **request.terms)
     elif statement.action == "unset properties":
         _unset(request, statement, place, statement.names)
     elif statement.action == "add check":
@@ -175,7 +175,7 @@ def alter(request: Request, statement: Alter, place: Place) -> Answer:
         if key.lower() in {each.lower() for each in table.properties}:
             raise request.refused(name, f"there is a constraint {statement.check.name} already: drop it first")
         _require_columns(request, statement.check.condition, table.struct)
-        table.set_properties({key: request.expression(statement.check.condition)}, if_version=request.if_version)
+        table.set_properties({key: request.expression(statement.check.condition)}, **request.terms)
     elif statement.action == "drop constraint":
         _unset(request, statement, place, tuple(_CONSTRAINT + each for each in statement.names))
     elif statement.action == "rename":
@@ -200,7 +200,7 @@ def _unset(request: Request, statement: Alter, place: Place, names: tuple[str, .
     if lacking and not statement.if_exists:
         what = lacking[0].removeprefix(_CONSTRAINT)
         raise request.refused(statement.target, f"the table has no {what}; add IF EXISTS")
-    table.unset_properties([spelled[each.lower()] for each in names if each.lower() in spelled], if_version=request.if_version)
+    table.unset_properties([spelled[each.lower()] for each in names if each.lower() in spelled], **request.terms)
 
 
 def _add_columns(request: Request, statement: Alter, table: Table) -> None:
@@ -216,7 +216,7 @@ def _add_columns(request: Request, statement: Alter, table: Table) -> None:
             )
         new_columns.append(NewColumn(field, each.path, each.first, each.after))
     if new_columns:
-        table.add_columns(new_columns, if_version=request.if_version)
+        table.add_columns(new_columns, **request.terms)
 
 
 def _is_there(schema: StructType, path: tuple[str, ...]) -> bool:

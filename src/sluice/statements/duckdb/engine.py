@@ -33,10 +33,10 @@ from .queries import as_views, whole_query
 from .request import LocalRequest
 from .targets import TARGET
 
-__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "elsewhere", "insert", "insert_into", "lease_condition"]
+__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "foreign", "insert", "insert_into", "lease_condition"]
 __all__ += ["new_rows", "result", "sought"]
 
-elsewhere: Final = None
+foreign: Final = None
 
 
 def result(_: LocalRequest, answer: Answer) -> pa.Table:

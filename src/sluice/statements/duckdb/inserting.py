@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.api import DEFAULT_TIMEOUT_S
+from ...coordinator.rules.terms import Terms
 from ...storage.data.assignments import cast_to
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, SchemaMismatch
@@ -20,7 +20,7 @@ from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveT
 from ...storage.schema.schema import from_arrow
 from ...storage.schema.sqltypes import quoted_name, type_sql
 from ...tables.client.address import TableAddress
-from ...tables.joint_transaction import JointTransaction
+from ...tables.manage.creation import new_table
 from ...tables.planned_writes import abandon_plan, commit_creation, plan_creation
 from ...tables.table import Table
 from ...tables.transaction import Transaction
@@ -54,25 +54,21 @@ def insert(request: LocalRequest, statement: Insert, table: Table) -> None:
     read = current_tables(request, statement)
     if table.location in [each.location for each in read]:
         snapshots = at_one_moment(read, table, request.if_version)
-        with table.begin(read_version=snapshots[table.location].version, if_version=request.if_version) as part:
-            _insert_into(request, statement, part, table, lambda _: {**snapshots, table.location: TransactionRows(part)})
+        with table.begin(read_version=snapshots[table.location].version, **request.terms) as part:
+            insert_into(request, statement, part, table, lambda _: {**snapshots, table.location: TransactionRows(part)})
         return
     inserted = rows_of(request, statement, table.struct, table.partition_columns)
     with filled_in(request, statement.target):
         if inserted.replaces is None:
-            table.append(inserted.rows, merge_schema=statement.evolves, if_version=request.if_version)
+            table.append(inserted.rows, merge_schema=statement.evolves, **request.terms)
         else:
             read_at = read_version if request.if_version is None else None
             evolves, replaces = statement.evolves, inserted.replaces or None
-            table.overwrite(inserted.rows, replaces, merge_schema=evolves, read_version=read_at, if_version=request.if_version)
+            table.overwrite(inserted.rows, replaces, merge_schema=evolves, read_version=read_at, **request.terms)
 
 
-def insert_into(request: LocalRequest, statement: Insert, joint: JointTransaction, table: Table, reading: Reading) -> None:
+def insert_into(request: LocalRequest, statement: Insert, part: Transaction, table: Table, reading: Reading) -> None:
     """Add or replace rows in an open transaction."""
-    joint.do(table, lambda part: _insert_into(request, statement, part, table, reading))
-
-
-def _insert_into(request: LocalRequest, statement: Insert, part: Transaction, table: Table, reading: Reading) -> None:
     inserted = rows_of(request, statement, part.struct, table.partition_columns, reading)
     with filled_in(request, statement.target):
         if inserted.replaces is None:
@@ -132,18 +128,11 @@ def create_with_rows(request: LocalRequest, statement: Create, definition: Defin
 
 def _create(request: LocalRequest, definition: Definition, location: str, schema: StructType, rows: pa.Table) -> None:
     address = TableAddress.of(location, request.coordinator, request.options)
-    plan = plan_creation(address, schema, definition.partition_by, definition.properties, None, cluster_by=definition.cluster_by)
+    new = new_table(schema, definition.partition_by, definition.properties, cluster_by=definition.cluster_by)
+    plan = plan_creation(address, new, Terms())
     try:
         files = plan.write(rows)
-        commit_creation(
-            plan,
-            files,
-            ack="published",
-            timeout_s=DEFAULT_TIMEOUT_S,
-            only_new=True,
-            name=definition.name,
-            managed=definition.location is None,
-        )
+        commit_creation(plan, files, only_new=True, name=definition.name, managed=definition.location is None)
     except BaseException:
         abandon_plan(plan)
         raise

@@ -32,10 +32,10 @@ from .queries import by_spark, query, views_of
 from .request import SparkRequest
 from .rows import change, create_with_rows, insert, insert_into, insertion, source_rows
 
-__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "elsewhere", "insert", "insert_into", "lease_condition"]
+__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "foreign", "insert", "insert_into", "lease_condition"]
 __all__ += ["new_rows", "result", "sought"]
 
-elsewhere: Final = written_with_reads
+foreign: Final = written_with_reads
 
 
 def result(request: SparkRequest, answer: Answer) -> DataFrame:

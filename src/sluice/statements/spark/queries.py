@@ -103,7 +103,7 @@ def _rows(request: SparkRequest, source: Source) -> DataFrame:
         return rows_so_far(rows.part, request.spark)
     assert isinstance(rows, TableSnapshot)
     options = {} if request.coordinator is None else {"coordinator": request.coordinator}
-    return read_snapshot(request.spark, table.location, rows, request.options, told=options, chosen=not source.relation.is_current)
+    return read_snapshot(request.spark, rows, request.options, told=options, chosen=not source.relation.is_current)
 
 
 def _changed_rows(request: SparkRequest, location: str, changes: ChangeRange) -> DataFrame:

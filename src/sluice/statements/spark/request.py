@@ -21,6 +21,7 @@ from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.schema.datatypes import StructType
+from ...tables.write.terms import ChangeArgs
 from ..parse.cursor import Name, Span
 from ..parse.reading import parameters_in
 from ..places import known_place
@@ -48,9 +49,9 @@ class SparkRequest(Request):
         return default_storage_options() if self.storage_options is None else dict(self.storage_options)
 
     @property
-    def user_metadata(self) -> str | None:
-        """That of the session's configuration."""
-        return user_metadata_of(self.spark)
+    def terms(self) -> ChangeArgs:
+        """The terms of a statement's commit; the text for the history is that of the session's configuration."""
+        return {"if_version": self.if_version, "user_metadata": user_metadata_of(self.spark)}
 
     @property
     def has_delta_lake(self) -> bool:

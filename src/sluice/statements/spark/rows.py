@@ -23,7 +23,6 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import TableNotFound
 from ...storage.schema.computed import is_filled
 from ...storage.schema.schema import StructType
-from ...tables.joint_transaction import JointTransaction
 from ...tables.table import Table
 from ...tables.transaction import Transaction
 from ...tables.write.merging import RowCounts
@@ -51,19 +50,19 @@ def insert(request: SparkRequest, statement: Insert, table: Table) -> None:
         save(rows.frame, table.location, Write(rows.mode, rows.options), missing=missing)
 
 
-def insert_into(request: SparkRequest, statement: Insert, joint: JointTransaction, table: Table, reading: Reading) -> None:
+def insert_into(request: SparkRequest, statement: Insert, part: Transaction, table: Table, reading: Reading) -> None:
     """Add or replace rows in an open transaction."""
-    schema = joint.do(table, lambda part: part.struct)
+    schema = part.struct
     with views_of(request, relations_of_sluice(request, statement.relations), reading) as edits:
         rows = insertion(request, statement, schema, table.partition_columns, edits)
         evolves = statement.evolves or evolves_schemas(request.spark)
         with as_the_table_stores(rows.frame, schema, evolves=evolves) as fitting:
             if rows.mode == "append":
-                joint.append(table, fitting, merge_schema=evolves)
+                part.append(fitting, merge_schema=evolves)
             else:
                 where = rows.options.get("replaceWhere")
                 dynamic = where is None and bool(table.partition_columns) and _overwrites_partitions(request)
-                joint.overwrite(table, fitting, where, dynamic=dynamic, merge_schema=evolves)
+                part.overwrite(fitting, where, dynamic=dynamic, merge_schema=evolves)
 
 
 @dataclass(frozen=True, slots=True)

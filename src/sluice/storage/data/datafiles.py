@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -15,17 +15,13 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from ..actions import AddFile
-from ..constants import COMPRESSION
 from ..errors import InvalidRequest, SluiceError
 from ..schema.conform import conform
 from ..schema.datatypes import StructType
+from ..schema.partitions import PartitionKey, split
 from ..stores.objects import ObjectStore
 from .file_writer import FileFormat, OpenFile
-from .partition_split import PartitionKey, split
-from .row_ids import RowIdColumns
-from .statistics import INDEXED_COLUMNS_DEFAULT
 
-TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 MAX_OPEN_PARTITIONS: Final = 512
 
 # Rows are split by partition in pieces of this size; smaller inputs are collected first.
@@ -44,33 +40,24 @@ Check: TypeAlias = Callable[[pa.Table], None]
 def write_files(
     store: ObjectStore,
     batches: Iterable[Rows],
+    layout: FileFormat,
     *,
-    schema: StructType,
-    partition_columns: Sequence[str],
     transaction_id: str,
     label: str = "",
-    target_file_bytes: int = TARGET_FILE_BYTES,
-    max_file_rows: int | None = None,
-    compression: str = COMPRESSION,
     check: Check | None = None,
     max_open_partitions: int = MAX_OPEN_PARTITIONS,
-    indexed_columns: int = INDEXED_COLUMNS_DEFAULT,
-    root: str = "",
-    row_ids: RowIdColumns | None = None,
 ) -> list[AddFile]:
     """Write rows as data files and return their add actions; no rows make no files.
 
     Each batch is fitted to the schema (SchemaMismatch) and passed to `check` before any of its rows is written. A file ends
     once it has reached `target_file_bytes` or `max_file_rows`. Memory is bounded for any number of rows and partitions: beyond
     `max_open_partitions`, the least recently used partition's file is finished. `label` distinguishes calls under one
-    transaction (tasks, attempts). `root` is the folder in the table that contains the partitions' folders, "" or ending in
-    "/". With `row_ids` the files get these columns beside those of the schema; the batches may have them. If this raises, it has removed
-    the files it wrote.
+    transaction (tasks, attempts). If the layout has `row_ids`, the batches may have these columns. If this raises, it has removed the
+    files it wrote.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
-    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root, max_file_rows, row_ids)
-    schema = schema if row_ids is None else row_ids.beside(schema)
+    schema = layout.schema if layout.row_ids is None else layout.row_ids.beside(layout.schema)
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id, max(1, max_open_partitions))
     try:
         for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):

@@ -17,20 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..actions import AddFile
+from ..constants import COMPRESSION
 from ..dataclass import dataclass
 from ..errors import InvalidRequest, InvariantBroken
 from ..schema.conform import adapt, without_hidden_nulls
 from ..schema.datatypes import StructType
-from ..schema.partitions import folder, path_to_uri
+from ..schema.partitions import PartitionKey, folder, path_to_uri
 from ..schema.schema import stored_schema, to_arrow
 from ..stores.objects import ObjectStore
-from .partition_split import PartitionKey
 from .row_ids import RowIdColumns
-from .statistics import StatsCollector
+from .statistics import INDEXED_COLUMNS_DEFAULT, StatsCollector
 
 _SUFFIXES: Final = {"zstd": ".zstd", "snappy": ".snappy", "gzip": ".gz", "lz4": ".lz4", "brotli": ".br", "none": ""}
 # Below this number, a dictionary costs more time than it saves space.
 _DICTIONARY_BYTES: Final = 64 * 1024
+TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_BYTES_MIN: Final = 64 * 1024
 
@@ -45,9 +46,9 @@ class FileFormat:
 
     schema: StructType
     partition_columns: tuple[str, ...]
-    compression: str
-    indexed_columns: int
-    target_file_bytes: int
+    compression: str = COMPRESSION
+    indexed_columns: int = INDEXED_COLUMNS_DEFAULT
+    target_file_bytes: int = TARGET_FILE_BYTES
     root: str = ""
     max_file_rows: int | None = None
     row_ids: RowIdColumns | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from ...coordinator.api import (
     NameRecord,
     NamespaceRecord,
     NameState,
+    NewName,
     SystemClock,
     TableName,
     Timeout,
@@ -51,10 +52,14 @@ from ...storage.stores.location import normalise
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, open_coordinated
 from ..manage import creation
+from ..manage.creation import TableArgs
 from ..manage.dropping import DropReport, drop
 from ..table import Table
 from .changes import close_by_name, describe_in_log, note_name
 from .entries import DroppedTable, NamedTable, Namespace
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _UNSAFE: Final = re.compile(r"[^a-z0-9_-]")
 _KEPT_HOURS: Final = 168.0
@@ -214,13 +219,10 @@ class Catalog:
         schema: pa.Schema | StructType,
         *,
         location: str | os.PathLike[str] | None = None,
-        partition_by: Sequence[str] = (),
-        cluster_by: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        comment: str | None = None,
         allow_nonempty: bool = False,
         ack: str = "published",
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        **definition: Unpack[TableArgs],
     ) -> Table:
         """Create a table under a name: at `location`, or else in a new folder below its namespace's location (a managed table).
 
@@ -229,22 +231,11 @@ class Catalog:
         """
         table_name = TableName.parse(name)
         table_name = TableName(self.namespace(table_name.namespace).name, table_name.name)
-        place = self.new_location(name) if location is None else location
-        address = self._address(place)
-        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        address = self._address(self.new_location(name) if location is None else location)
         with bounding(timeout_s) as limit:
-            table, _ = creation.create(
-                address,
-                schema,
-                columns,
-                properties or {},
-                cluster_by=cluster_by,
-                allow_nonempty=allow_nonempty,
-                name=table_name,
-                managed=location is None,
-                comment=comment,
-                timeout_s=limit,
-            )
+            new = creation.new_table(schema, **definition)
+            named = NewName(table_name, new.metadata.id, location is None, SystemClock().now_ms())
+            table, _ = creation.create(address, new, name=named, allow_nonempty=allow_nonempty, timeout_s=limit)
         return Table(table, ack=ack, timeout_s=timeout_s)
 
     def new_location(self, name: str) -> str:

@@ -6,8 +6,9 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias, TypedDict
 
 from ...coordinator.api import (
     CoordinatedTable,
@@ -22,12 +23,13 @@ from ...coordinator.api import (
     settle_queue,
 )
 from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
-from ...coordinator.limits import Limits
+from ...coordinator.limits import DEFAULT_TIMEOUT_S, Limits
 from ...storage.actions import Action, actions_of
 from ...storage.actions.features import is_managed
 from ...storage.actions.texts import stored_text
 from ...storage.caches import ForkSafeLock
 from ...storage.constants import PROBE_PREFIX
+from ...storage.dataclass import dataclass
 from ...storage.errors import CorruptLogFile, ForeignCommit, LogGap, NotATable, ObjectNotFound, TableNotFound, Unavailable, VersionNotFound
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version
@@ -41,6 +43,36 @@ _RELOAD_BEYOND_VERSIONS = 200
 _SNAPSHOTS_KEPT = 8
 _SNAPSHOTS_BYTES_MAX = 256 * 1024 * 1024
 """The memory for snapshots besides the newest; the file lists of a table with a million files alone take more."""
+
+
+class OpenArgs(TypedDict, total=False):
+    """How a table is reached, and how it commits."""
+
+    coordinator: str | None
+    """`zk://host:port,.../chroot` or `embedded://`; None: SLUICE_COORDINATOR, else `embedded://`."""
+    storage_options: Mapping[str, str] | None
+    """Of the object store, such as {"region": "eu-west-1"}."""
+    application: str | None
+    """The name by which others see this client."""
+    ack: str
+    """When a write returns: "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier)."""
+    timeout_s: float
+    """How long opening and each commit may take, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the keywords of `OpenArgs` say."""
+
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] | None = None
+    application: str | None = None
+    ack: str = "published"
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def at(self, location: str | os.PathLike[str]) -> TableAddress:
+        """The address of the table at a location."""
+        return TableAddress.of(location, self.coordinator, self.storage_options, self.application)
 
 
 class OpenTable(CoordinatedTable):

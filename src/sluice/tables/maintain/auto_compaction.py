@@ -15,17 +15,18 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.api import DEFAULT_TIMEOUT_S, Deadline, lease
+from ...coordinator.api import Deadline, lease
 from ...coordinator.errors import LeaseHeld
+from ...coordinator.rules.terms import Terms
 from ...storage.actions.clustering import clustering_columns
-from ...storage.data.partition_split import PartitionKey
 from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.partitions import PartitionKey
 from ..client.address import TableAddress
 from ..client.open_table import open_coordinated
 from ..client.property_rules import AUTO_COMPACT, file_size_of, is_on
 from .bins import plan_bins
-from .compaction import Asked, compact
+from .compaction import CompactionRequest, compact
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class AutoCompaction:
                 coordinator=self._address.coordinator,
                 application=self._address.application,
             ):
-                done = compact(table, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
+                done = compact(table, CompactionRequest(), Terms())
                 _log.info("small files of %s were merged: %s", location, done)
         except LeaseHeld:
             _log.debug("another client compacts %s", location)

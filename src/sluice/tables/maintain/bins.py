@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from ...storage.actions.clustering import CLUSTER_COLUMNS_TAG, CLUSTER_TAG, Path, columns_tag
 from ...storage.actions.wide_statistics import record_count
-from ...storage.data.partition_split import PartitionKey
 from ...storage.dataclass import dataclass
+from ...storage.schema.partitions import PartitionKey
 
 _ROWS_AT_ONCE: Final = 16_384
 

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.api import (
-    DEFAULT_TIMEOUT_S,
     Change,
     Commit,
     CoordinatedTable,
@@ -35,6 +34,7 @@ from ...coordinator.api import (
 )
 from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, AddFile
 from ...storage.actions.clustering import Path, clustering_columns, dotted
 from ...storage.actions.features import check_writable, deletion_vectors
@@ -55,7 +55,6 @@ from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
 from ..write.requirements import snapshot_for_change
 from ..write.row_operations import LISTED_MAX
-from ..write.write_once import check_user_metadata
 from .bins import Bin, plan_bins, plan_clusters
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
@@ -75,20 +74,18 @@ _ROWS_ASSUMED: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompactionRequest:
     """The arguments of a compaction; see `Table.compact`."""
 
     mode: str = "minor"
     where: str | None = None
     target_file_size: int | str | None = None
     z_order_by: str | Sequence[str] | None = None
-    user_metadata: str | None = None
-    if_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """A validated call."""
+class _Rewriting:
+    """What a compaction does, as its request and the table say."""
 
     mode: str
     where: str | None
@@ -96,18 +93,16 @@ class _Request:
     target_bytes: int
     order: tuple[Path, ...]
     is_clustered: bool
-    user_metadata: str
-    is_next: bool
-    """Whether it commits only as the version after the one that it compacts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A compaction of one version: a validated request, and bins of that version's files."""
+    """A compaction of one version, with bins of that version's files."""
 
     snapshot: Snapshot
     schema: StructType
-    asked: _Request
+    rewriting: _Rewriting
+    terms: Terms
     bins: Sequence[Bin] = ()
 
 
@@ -119,41 +114,35 @@ class StagedCompaction:
     change: Change
     rewriter: Rewriter
 
-    def commit(
-        self, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S, filing: Callable[[str], object] | None = None
-    ) -> Commit:
+    def commit(self, *, timeout_s: Timeout | None = None, filing: Callable[[str], object] | None = None) -> Commit:
         """Commit it. Raises ConcurrentModification if another commit replaced the files meanwhile; then nothing of it remains.
 
         If the commit is filed under another transaction id, `filing` is called with that id first.
         """
         try:
-            return submit(self.table, self.change, ack=ack, timeout_s=timeout_s, filing=filing)
+            return submit(self.table, self.change, timeout_s=timeout_s, filing=filing)
         except (NotCommitted, OutcomeUnknown, CoordinatorUnavailable) as ended:
             if isinstance(ended, NotCommitted) or ended.details.get("stage") == "staged":
                 self.rewriter.discard()
             raise
 
 
-def compact(table: OpenTable, asked: Asked, *, ack: str, timeout_s: Timeout | None, commit_timeout_s: Timeout) -> Commit | None:
+def compact(table: OpenTable, request: CompactionRequest, terms: Terms, *, limit: Timeout | None = None) -> Commit | None:
     """Compact the latest version (see `Table.compact`); None if there is nothing to do.
 
-    `timeout_s` limits the whole call (None: no limit), `commit_timeout_s` each commit. Raises the errors of staging and
+    `limit` is the time of the whole call (None: no limit), the terms' time that of each commit. Raises the errors of staging and
     committing.
     """
-
-    clock = table.clock  # raises for a table that was opened to read
-    run = _Run(table, asked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
-    if run.limit is None:
-        return run.work(commit_timeout_s)
-    return in_time(run.limit, partial(run.work, run.limit), run.give_up)
+    run = _Run(table, request, terms, None if limit is None else Deadline.of(limit, table.clock))
+    return run.work() if run.limit is None else in_time(run.limit, run.work, run.give_up)
 
 
 class _Run:
     """A compaction in progress: several commits, each complete in itself, so that none has more than `_FILES_PER_COMMIT` files."""
 
-    def __init__(self, table: OpenTable, asked: Asked, ack: str, limit: Deadline | None) -> None:
+    def __init__(self, table: OpenTable, request: CompactionRequest, terms: Terms, limit: Deadline | None) -> None:
         self.limit = limit
-        self._table, self._asked, self._ack = table, asked, ack
+        self._table, self._request, self._terms = table, request, terms
         self._lock = threading.Lock()
         self._last: Commit | None = None
         self._commits = 0
@@ -161,20 +150,21 @@ class _Run:
         """The id of the last commit begun; None while the next one is being staged."""
         self._given_up = False
 
-    def work(self, commit_timeout_s: Timeout) -> Commit | None:
+    def work(self) -> Commit | None:
         """Do all of it; returns the last commit."""
         try:
-            plan = _with_bins(_checked(snapshot_for_change(self._table, self._asked.if_version), self._asked), None)
+            snapshot = snapshot_for_change(self._table, self._terms.if_version)
+            plan = _with_bins(_checked(snapshot, self._request, self._terms), None)
             paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
             if not shares:
-                _log.info("%s has nothing to compact (%s): no version was made", self._table.location, plan.asked.mode)
+                _log.info("%s has nothing to compact (%s): no version was made", self._table.location, plan.rewriting.mode)
             for bins in shares:
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
-                    plan = _checked(self._snapshot_for_next(), self._asked)
+                    plan = _checked(self._snapshot_for_next(), self._request, self._terms)
                     bins = _still_there(bins, paths, plan)
                 if bins:
-                    self._commit(_staged(self._table, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
+                    self._commit(_staged(self._table, replace(plan, bins=bins), check=self._require_time))
         except SluiceError as trouble:
             if self._commits:
                 trouble.tell(self._what_remains(), commits=self._commits)
@@ -183,7 +173,7 @@ class _Run:
 
     def _snapshot_for_next(self) -> Snapshot:
         """The version for the next commit: the latest one, or the last commit's own if nothing may come in between."""
-        last = None if self._asked.if_version is None or self._last is None else self._last.version
+        last = None if self._terms.if_version is None or self._last is None else self._last.version
         return self._table.at(last)
 
     def give_up(self) -> SluiceError:
@@ -215,13 +205,13 @@ class _Run:
         if self._given_up or (self.limit is not None and self.limit.over):
             raise self.give_up()
 
-    def _commit(self, staged: StagedCompaction, timeout_s: Timeout) -> None:
+    def _commit(self, staged: StagedCompaction) -> None:
         with self._lock:
             self._filing = None if self._given_up else staged.change.transaction_id
         if self._given_up:
             staged.rewriter.discard()
             raise self.give_up()
-        last = staged.commit(ack=self._ack, timeout_s=timeout_s, filing=self._filed_under)
+        last = staged.commit(timeout_s=self.limit, filing=self._filed_under)
         with self._lock:
             self._commits += 1
             self._last = last if self._commits == 1 else replace(last, commits=self._commits)
@@ -252,14 +242,14 @@ def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> li
     later: list[Bin] = []
     for one in bins:
         indices = tuple(sorted(place for index in one.indices if (place := at[index]) is not None))
-        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.asked.order)):
+        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.rewriting.order)):
             later.append(replace(one, indices=indices))
     return later
 
 
 def stage_compaction(
     table: OpenTable,
-    asked: Asked,
+    request: CompactionRequest,
     *,
     snapshot: Snapshot | None = None,
     untouched: pa.BooleanArray | None = None,
@@ -273,34 +263,39 @@ def stage_compaction(
     longer be committed.
     """
     snapshot = table.latest() if snapshot is None else snapshot
-    plan = _with_bins(_checked(snapshot, asked), untouched)
+    plan = _with_bins(_checked(snapshot, request, Terms()), untouched)
     if not plan.bins:
-        _log.info("%s has nothing to compact (%s): no version was made", table.location, plan.asked.mode)
+        _log.info("%s has nothing to compact (%s): no version was made", table.location, plan.rewriting.mode)
         return None
     return _staged(table, plan, transaction_id=transaction_id, label=label)
 
 
-def _checked(snapshot: Snapshot, asked: Asked) -> _Plan:
+def _checked(snapshot: Snapshot, request: CompactionRequest, terms: Terms) -> _Plan:
     check_writable(snapshot.protocol, snapshot.metadata)
     schema = parse_schema(snapshot.metadata.schema_string)
-    return _Plan(snapshot, schema, _request(snapshot, schema, asked))
+    return _Plan(snapshot, schema, _rewriting(snapshot, schema, request), terms)
 
 
 def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
-    snapshot, asked = plan.snapshot, plan.asked
-    scope = _in_scope(snapshot, plan.schema, asked, untouched)
-    if asked.is_clustered:
+    snapshot, rewriting = plan.snapshot, plan.rewriting
+    scope = _in_scope(snapshot, plan.schema, rewriting, untouched)
+    if rewriting.is_clustered:
         clusters = plan_clusters(
-            snapshot.files, scope, asked.order, full=asked.mode == "full", base=asked.mode == "major", files_max=_FILES_PER_COMMIT
+            snapshot.files,
+            scope,
+            rewriting.order,
+            full=rewriting.mode == "full",
+            base=rewriting.mode == "major",
+            files_max=_FILES_PER_COMMIT,
         )
         return replace(plan, bins=clusters)
     bins = plan_bins(
         snapshot.files,
         scope,
         snapshot.partition_columns,
-        target_bytes=asked.target_bytes,
-        base=asked.mode == "major",
-        reorder=bool(asked.order),
+        target_bytes=rewriting.target_bytes,
+        base=rewriting.mode == "major",
+        reorder=bool(rewriting.order),
         files_max=_FILES_PER_COMMIT,
     )
     return replace(plan, bins=bins)
@@ -310,7 +305,7 @@ def _staged(
     table: OpenTable, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = lambda: None
 ) -> StagedCompaction:
     """Write the new files; `check` is called between any two pieces of work, and stops it by raising."""
-    snapshot, asked, bins = plan.snapshot, plan.asked, plan.bins
+    snapshot, rewriting, bins = plan.snapshot, plan.rewriting, plan.bins
     sources = _sources(snapshot.files, bins)
     require_room(table, sum(map(Removals.least_bytes, sources)))
     layout = FileFormat(
@@ -318,14 +313,21 @@ def _staged(
         snapshot.partition_columns,
         _COMPRESSION,
         indexed_columns_of(snapshot.configuration),
-        asked.target_bytes,
+        rewriting.target_bytes,
         row_ids=RowIdColumns.of(snapshot.metadata, snapshot.protocol),
     )
     owner = transaction_id or table.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner
-    rewriter = Rewriter(table.store, snapshot.version, plan.schema, layout, tag, asked.order, check, is_clustered=asked.is_clustered)
+    rewriter = Rewriter(
+        table.store, snapshot.version, plan.schema, layout, tag, rewriting.order, check, is_clustered=rewriting.is_clustered
+    )
     change = partial(_change, table, plan, owner, sources)
-    lookout = _Lookout(table, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]), at_once=asked.is_next)
+    lookout = _Lookout(
+        table,
+        snapshot.version,
+        lambda: change([_yet_unwritten(each, rewriting) for each in sources]),
+        at_once=plan.terms.if_version is not None,
+    )
     return StagedCompaction(table, change(_written(rewriter, bins, sources, lookout)), rewriter)
 
 
@@ -336,34 +338,32 @@ def _sources(files: pa.Table, bins: Sequence[Bin]) -> list[pa.Table]:
     return [together.slice(start, len(one.indices)) for start, one in zip(starts, bins, strict=False)]
 
 
-def _request(snapshot: Snapshot, schema: StructType, asked: Asked) -> _Request:
-    where = asked.where
-    if asked.mode not in _MODES:
-        raise InvalidRequest(f"mode is {asked.mode!r}; use one of {', '.join(_MODES)}")
+def _rewriting(snapshot: Snapshot, schema: StructType, request: CompactionRequest) -> _Rewriting:
+    where = request.where
+    if request.mode not in _MODES:
+        raise InvalidRequest(f"mode is {request.mode!r}; use one of {', '.join(_MODES)}")
     predicate = None
     if where is not None:
         predicate = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a compaction takes whole files")
     clustering = clustering_columns(snapshot.domains)
-    if asked.z_order_by is not None and clustering:
+    if request.z_order_by is not None and clustering:
         raise InvalidRequest(
             f"z_order_by was given, but the table is clustered by {', '.join(map(dotted, clustering))}, and a file has one order: leave "
             "it out, or cluster the table by other columns",
             columns=list(map(dotted, clustering)),
         )
-    if asked.mode == "full" and not clustering:
+    if request.mode == "full" and not clustering:
         raise InvalidRequest(
             'mode="full" clusters every file, and the table is not clustered: cluster_by([...]) first, or use mode="major"'
         )
-    z_order = () if asked.z_order_by is None else z_columns(asked.z_order_by, schema, snapshot.partition_columns)
-    return _Request(
-        "major" if z_order else asked.mode,
+    z_order = () if request.z_order_by is None else z_columns(request.z_order_by, schema, snapshot.partition_columns)
+    return _Rewriting(
+        "major" if z_order else request.mode,
         where,
         predicate,
-        _target(asked.target_file_size, snapshot.configuration),
+        _target(request.target_file_size, snapshot.configuration),
         clustering or tuple((name,) for name in z_order),
         bool(clustering),
-        check_user_metadata(asked.user_metadata),
-        asked.if_version is not None,
     )
 
 
@@ -374,10 +374,10 @@ def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
     return asked if isinstance(asked, int) else RULES["target_file_size"].of_text("target_file_size", asked)
 
 
-def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    if asked.predicate is None:
+def _in_scope(snapshot: Snapshot, schema: StructType, rewriting: _Rewriting, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    if rewriting.predicate is None:
         return untouched
-    inside = asked.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
+    inside = rewriting.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
     return inside if untouched is None else pc.and_(inside, untouched)
 
 
@@ -411,9 +411,9 @@ class _Lookout:
             self._next_s = self._clock.monotonic_s() + max(_LOOK_EVERY_S, _PART_OF_TIME * took_s)
 
 
-def _yet_unwritten(sources: pa.Table, asked: _Request) -> Output:
+def _yet_unwritten(sources: pa.Table, rewriting: _Rewriting) -> Output:
     """A bin's expected result, as far as it matters for conflicts: whether it says where rows went."""
-    if asked.order:
+    if rewriting.order:
         return Output((), None)
     counts = map(record_count, sources.column("stats").to_pylist())
     return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
@@ -441,8 +441,8 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table
 
 def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
     """The commit: removes every source, saying where its rows went, and adds the new files."""
-    snapshot, asked = plan.snapshot, plan.asked
-    now_ms, columns = table.clock.now_ms(), list(map(dotted, asked.order))
+    snapshot, rewriting = plan.snapshot, plan.rewriting
+    now_ms, columns = table.clock.now_ms(), list(map(dotted, rewriting.order))
     # With vectors a delete leaves its file in place, so it is distinguished from changes of the file's other rows.
     is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
     actions: list[Collection[Action]] = []
@@ -455,18 +455,17 @@ def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: 
         actions=Actions(*actions),
         reads=Reads(files=() if is_row_level else _listed(sources)),
         parameters={
-            "predicate": json.dumps([] if asked.where is None else [asked.where]),
-            "zOrderBy": json.dumps([] if asked.is_clustered else columns),
-            **({"clusterBy": json.dumps(columns), "isFull": str(asked.mode == "full").lower()} if asked.is_clustered else {}),
+            "predicate": json.dumps([] if rewriting.where is None else [rewriting.where]),
+            "zOrderBy": json.dumps([] if rewriting.is_clustered else columns),
+            **({"clusterBy": json.dumps(columns), "isFull": str(rewriting.mode == "full").lower()} if rewriting.is_clustered else {}),
             "auto": "false",
-            "mode": asked.mode,
+            "mode": rewriting.mode,
         },
         metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
         schema=plan.schema,
-        expected_version=snapshot.version + 1 if asked.is_next else None,
+        terms=plan.terms if plan.terms.if_version is None else replace(plan.terms, if_version=snapshot.version),
         # every policy allows clustering beside an INSERT, so its class is one that does, too
-        kind=Kind.MAJOR if asked.mode == "major" and not asked.order else Kind.MINOR,
-        user_metadata=asked.user_metadata,
+        kind=Kind.MAJOR if rewriting.mode == "major" and not rewriting.order else Kind.MINOR,
     )
 
 

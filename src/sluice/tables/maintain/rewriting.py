@@ -26,10 +26,10 @@ from ...storage.actions.clustering import CLUSTERING_PROVIDER, cluster_tags
 from ...storage.actions.clustering import Path as ColumnPath
 from ...storage.actions.lineage import Moved
 from ...storage.data.file_writer import FileFormat, OpenFile
-from ...storage.data.partition_split import PartitionKey
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError, StorageFull
+from ...storage.schema.partitions import PartitionKey
 from ...storage.schema.schema import StructType
 from ...storage.stores.objects import ObjectStore
 from .bins import Bin

@@ -34,7 +34,6 @@ from itertools import groupby
 from typing import Final
 
 from ...coordinator.api import (
-    DEFAULT_TIMEOUT_S,
     EVERYTHING,
     Change,
     Deadline,
@@ -48,6 +47,7 @@ from ...coordinator.api import (
     submit,
 )
 from ...coordinator.errors import OutcomeUnknown
+from ...coordinator.rules.terms import Terms
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
@@ -201,8 +201,9 @@ class _Run:
     def _note(self, operation: str, parameters: dict[str, str], metrics: dict[str, str], *, ack: str = "published") -> None:
         self.check()
         table = self.table
-        change = Change(table.new_transaction_id(), operation, table.current(), (), parameters=parameters, metrics=metrics)
-        submit(table, change, ack=ack, timeout_s=DEFAULT_TIMEOUT_S if self.limit is None else self.limit)
+        terms = Terms(ack=ack)
+        change = Change(table.new_transaction_id(), operation, table.current(), (), terms=terms, parameters=parameters, metrics=metrics)
+        submit(table, change, timeout_s=self.limit)
 
 
 def _retention(configured: str | None, retain_hours: float | None, *, force: bool) -> tuple[int, int]:

@@ -20,9 +20,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.api import Change, Commit, Reads, Timeout, bounding, submit, within_this_call
+from ...coordinator.api import Change, Commit, Reads, bounding, submit, within_this_call
 from ...coordinator.errors import ConcurrentModification
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, adds_of, picked
 from ...storage.actions.uris import absolute, object_at
@@ -80,18 +81,14 @@ class _Found:
 def analyze(
     table: OpenTable,
     columns: str | Iterable[str] | None,
-    *,
-    user_metadata: str = "",
-    if_version: int | None = None,
-    ack: str,
-    commit_timeout_s: Timeout,
+    terms: Terms,
 ) -> Analysis:
     """Give the files of the latest version the statistics that they lack, of these columns (None: those that have statistics).
 
-    With `if_version` nothing may come between that version and its commits. Raises InvalidRequest for unknown columns, MissingObject,
-    and what committing raises.
+    The terms' time is that of each commit. With `if_version` nothing may come between that version and its commits. Raises
+    InvalidRequest for unknown columns, MissingObject, and what committing raises.
     """
-    snapshot = snapshot_for_change(table, if_version)
+    snapshot = snapshot_for_change(table, terms.if_version)
     schema = parse_schema(snapshot.metadata.schema_string)
     wanted = _wanted(columns, schema, snapshot)
     work = _Work(table, snapshot, schema, wanted)
@@ -105,9 +102,9 @@ def analyze(
         rows += sum(each.read_rows for each in found)
         footers += sum(not each.read_rows for each in found)
         nbytes += sum(each.add.size for each in found if each.read_rows)
-        last = _commit(table, found, user_metadata, if_version, ack, commit_timeout_s) if found else None
+        last = _commit(table, found, terms) if found else None
         if last is not None:
-            if_version = None if if_version is None else last.version
+            terms = terms if terms.if_version is None else replace(terms, if_version=last.version)
             commit = last if commit is None else replace(last, commits=commit.commits + 1)
     if commit is None:
         _log.info("the files of %s lack no statistics: no version was made", table.location)
@@ -215,27 +212,25 @@ class _Work:
         return collector.to_json()
 
 
-def _commit(
-    table: OpenTable, files: Sequence[_Found], user_metadata: str, if_version: int | None, ack: str, timeout_s: Timeout
-) -> Commit | None:
+def _commit(table: OpenTable, files: Sequence[_Found], terms: Terms) -> Commit | None:
     """Commit the statistics of those files that are as they were; None if none is."""
     stats = {each.add.key: each for each in files}
     for attempt in range(1, _ATTEMPTS + 1):
-        with bounding(timeout_s, table.clock) as deadline, alone(table, deadline, "ANALYZE"):
+        with bounding(terms.timeout_s, table.clock) as deadline, alone(table, deadline, "ANALYZE"):
             table.fresh_head()
-            change = _change(table, stats, user_metadata, if_version)
+            change = _change(table, stats, terms)
             if change is None:
                 return None
             try:
-                return submit(table, change, ack=ack, timeout_s=deadline)
+                return submit(table, change, timeout_s=deadline)
             except ConcurrentModification:
-                if attempt == _ATTEMPTS or if_version is not None:
+                if attempt == _ATTEMPTS or terms.if_version is not None:
                     raise
     raise AssertionError("the last attempt returns or raises")
 
 
-def _change(table: OpenTable, stats: dict[tuple[str, str], _Found], user_metadata: str, if_version: int | None) -> Change | None:
-    latest = snapshot_for_change(table, if_version)
+def _change(table: OpenTable, stats: dict[tuple[str, str], _Found], terms: Terms) -> Change | None:
+    latest = snapshot_for_change(table, terms.if_version)
     paths = pa.array([path for path, _ in stats], pa.string())
     there = picked(latest.files, pc.is_in(latest.files["path"].combine_chunks().cast(pa.string()), value_set=paths))
     adds = [
@@ -252,10 +247,9 @@ def _change(table: OpenTable, stats: dict[tuple[str, str], _Found], user_metadat
         latest,
         adds,
         # nobody can have removed one of the files, or deleted rows of it: it would come back
-        expected_version=latest.version + 1,
+        terms=replace(terms, if_version=latest.version),
         reads=Reads(),
         metrics={"numFiles": str(len(adds))},
         schema=parse_schema(latest.metadata.schema_string),
         kind=Kind.MINOR,
-        user_metadata=user_metadata,
     )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, AddFile, DeletionVector
 from ...storage.actions.features import FEATURE_PREFIX, check_writable
 from ...storage.actions.file_removals import Actions, Removals
@@ -34,7 +35,7 @@ from ..client.property_rules import is_kept_by_sluice
 from ..client.published_table import PublishedTable
 from ..write.redefinition import redefined
 from ..write.requirements import require_replaceable
-from .creation import commit_first, created_or_found, new_table, table_for_creation
+from .creation import NewTable, commit_first, created_or_found, first_change, new_table, table_for_creation
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _created_or_replaced(
 def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
     then, adds = original.version, original.adds
     tracked = {ROW_TRACKING_KEY: "true"} if then.configuration.get(ROW_TRACKING_KEY, "false").lower() == "true" else {}
-    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.asked, **tracked})
+    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.asked, **tracked}).metadata
     if tracked:  # files with copied rows keep their ids in columns of these names
         names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
@@ -118,18 +119,11 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
     mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
     table = table_for_creation(target, allow_nonempty=False)
     metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
-    commit = commit_first(
-        table,
-        metadata,
-        adds if tracked else [_without_row_ids(add) for add in adds],
-        operation="CLONE",
-        parameters=original.parameters,
-        metrics=metrics,
-        clustering=first_clustering(clustering_names(then), metadata),
-        row_ids=mark,
-        timeout_s=timeout_s,
-    )
-    return table, commit
+    new = NewTable(metadata, first_clustering(clustering_names(then), metadata))
+    files = adds if tracked else [_without_row_ids(add) for add in adds]
+    change = first_change(table, new, files, operation="CLONE", row_ids=mark)
+    change = replace(change, parameters=original.parameters, metrics=metrics)
+    return table, commit_first(table, change, timeout_s=timeout_s)
 
 
 def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Commit:
@@ -163,7 +157,7 @@ def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Comm
         schema=parse_schema(latest.metadata.schema_string),
         kind=Kind.CHANGE,
         scope="",
-        isolation=IsolationLevel.SERIALIZABLE,
+        terms=Terms(IsolationLevel.SERIALIZABLE.value),
     )
     return submit(table, change, timeout_s=timeout_s)
 

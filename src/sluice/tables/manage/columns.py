@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...coordinator.api import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions.clustering import clustering_columns
 from ...storage.actions.features import new_protocol, with_features, writer_features
 from ...storage.arguments import checked
@@ -168,7 +169,7 @@ def _change(
         (*actions, replace(snapshot.metadata, schema_string=text)),
         # what must hold for the rows that are there must also hold for those added meanwhile
         reads=Reads(predicates=("",)) if needs_rows else None,
-        isolation=IsolationLevel.SERIALIZABLE if needs_rows else None,
+        terms=Terms(IsolationLevel.SERIALIZABLE.value if needs_rows else None),
         parameters=parameters,
         schema=schema,
         kind=Kind.OTHER,

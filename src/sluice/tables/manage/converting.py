@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
@@ -21,7 +22,7 @@ from ...storage.stores.objects import ObjectInfo, ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable
 from ..client.property_rules import CONSTRAINT_PREFIX, PRIMARY_KEY, indexed_columns_of
-from .creation import commit_first, new_table, require_no_log, table_for_creation
+from .creation import commit_first, first_change, new_table, require_no_log, table_for_creation
 
 _READ_AT_ONCE: Final = 16
 
@@ -48,9 +49,9 @@ def convert(
     with ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="sluice-convert") as pool:
         footers = list(pool.map(partial(read_footer, store), [each.key for each in listed]))
     schema = _merged(listed, footers, partitions)
-    metadata = new_table(schema, partitions.names, properties)
+    new = new_table(schema, partitions.names, properties)
     table = table_for_creation(address, allow_nonempty=True)
-    indexed = indexed_columns_of(metadata.configuration)
+    indexed = indexed_columns_of(new.metadata.configuration)
     adds = [
         AddFile(
             path=path_to_uri(info.key),
@@ -69,8 +70,8 @@ def convert(
         "sourceFormat": "parquet",
     }
     metrics = {"numConvertedFiles": str(len(adds))}
-    commit = commit_first(table, metadata, adds, operation="CONVERT", parameters=parameters, metrics=metrics, timeout_s=timeout_s)
-    return table, commit
+    change = replace(first_change(table, new, adds, operation="CONVERT"), parameters=parameters, metrics=metrics)
+    return table, commit_first(table, change, timeout_s=timeout_s)
 
 
 def _refuse_what_rows_must_satisfy(properties: Mapping[str, str]) -> None:

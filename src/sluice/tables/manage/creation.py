@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 import pyarrow as pa
 
@@ -20,8 +20,6 @@ from ...coordinator.api import (
     Head,
     NewName,
     Reads,
-    SystemClock,
-    TableName,
     Timeout,
     check_tree,
     connect,
@@ -38,6 +36,7 @@ from ...coordinator.api import (
     taken_back_on_failure,
 )
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
+from ...coordinator.rules.terms import NOTHING_YET, Terms
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_FEATURE, clustering_columns, dotted
 from ...storage.actions.features import (
@@ -64,6 +63,7 @@ from ...storage.constants import (
 )
 from ...storage.data.constraints import Constraints
 from ...storage.data.filling import check_definitions
+from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, TableNotFound
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
@@ -82,10 +82,40 @@ CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
 _log = logging.getLogger(__name__)
 
 
-def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> Metadata:
-    """The metadata of a new table, for `first_actions`. Raises InvalidRequest or UnsupportedFeature."""
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """What a table is made of: it is checked, and nobody else knows of it yet."""
+
+    metadata: Metadata
+    clustering: tuple[DomainMetadata, ...] = ()
+    """The metadata domain with the columns by which it is clustered; () for none."""
+
+
+class TableArgs(TypedDict, total=False):
+    """What a new table is, beside its schema."""
+
+    partition_by: str | Sequence[str]
+    """The columns by which its files are in folders."""
+    cluster_by: str | Sequence[str]
+    """Up to 4 columns, instead of partitions: `compact` brings rows together that are close in them."""
+    properties: Mapping[str, str] | None
+    comment: str | None
+    """Its description."""
+
+
+def new_table(
+    schema: pa.Schema | StructType,
+    partition_by: str | Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    *,
+    cluster_by: str | Sequence[str] = (),
+    comment: str | None = None,
+) -> NewTable:
+    """A new table of this schema; `comment` is its description. Raises InvalidRequest or UnsupportedFeature."""
+    properties = {} if properties is None else properties
+    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     struct = struct_of(schema)
-    check_new_schema(struct, partition_by)
+    check_new_schema(struct, columns)
     check_definitions(struct)
     if isinstance(properties, Mapping):
         check_asked_features({key: value for key, value in properties.items() if isinstance(key, str) and isinstance(value, str)})
@@ -94,12 +124,11 @@ def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], prope
     if is_on(configuration, ROW_TRACKING_KEY):
         configuration |= materialized_columns()
     check_settings(configuration, struct)
-    metadata = Metadata(
-        id=str(uuid.uuid4()), schema_string=schema_to_json(struct), partition_columns=tuple(partition_by), configuration=configuration
-    )
+    text = schema_to_json(struct)
+    metadata = Metadata(str(uuid.uuid4()), text, columns, description=comment, configuration=configuration)
     check_writable(new_protocol(struct, configuration), metadata)
     Constraints.of(struct, metadata)
-    return metadata
+    return NewTable(metadata, first_clustering(cluster_by, metadata))
 
 
 def first_actions(metadata: Metadata, clock_ms: int, clustering: Sequence[DomainMetadata] = ()) -> tuple[Action, ...]:
@@ -191,75 +220,59 @@ def _require_no_former_table(address: TableAddress, table: CoordinatedTable) -> 
 
 def create(
     address: TableAddress,
-    schema: pa.Schema | StructType,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
+    new: NewTable,
     *,
-    cluster_by: str | Sequence[str] = (),
+    name: NewName | None = None,
     allow_nonempty: bool = False,
-    name: TableName | None = None,
-    managed: bool = False,
-    comment: str | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> tuple[OpenTable, Commit]:
     """Create a table: version 0 has its protocol and metadata. If two clients create one table, one gets TableExists.
 
-    With a `name` the table has it from version 0 on; `managed` says that the catalog chose the location.
+    With a `name` the table has it from version 0 on.
     """
-    metadata = replace(new_table(schema, partition_by, properties), description=comment)
-    clustering = first_clustering(cluster_by, metadata)
-    new = None if name is None else NewName(name, metadata.id, managed, SystemClock().now_ms())
-    table = table_for_creation(address, allow_nonempty=allow_nonempty, name=new)
-    with taken_back_on_failure(table.context, new):
-        commit = commit_first(
-            table,
-            metadata,
-            (),
-            operation="CREATE TABLE",
-            parameters=creation_parameters(metadata, clustering),
-            clustering=clustering,
-            new=new,
-            timeout_s=timeout_s,
-        )
-        return table, commit
+    table = table_for_creation(address, allow_nonempty=allow_nonempty, name=name)
+    with taken_back_on_failure(table.context, name):
+        return table, commit_first(table, first_change(table, new, (), name, operation="CREATE TABLE"), timeout_s=timeout_s)
 
 
-def creation_parameters(metadata: Metadata, clustering: Sequence[DomainMetadata]) -> dict[str, str]:
+def creation_parameters(new: NewTable) -> dict[str, str]:
     """The parameters of a creation in the history: the columns by which the table is partitioned or clustered."""
-    columns = [dotted(path) for each in clustering for path in clustering_columns({each.domain: each})]
-    parameters = {"partitionBy": dumps(list(metadata.partition_columns)).decode()}
+    columns = [dotted(path) for each in new.clustering for path in clustering_columns({each.domain: each})]
+    parameters = {"partitionBy": dumps(list(new.metadata.partition_columns)).decode()}
     return {**parameters, "clusterBy": dumps(columns).decode()} if columns else parameters
 
 
-def commit_first(
+def first_change(
     table: OpenTable,
-    metadata: Metadata,
+    new: NewTable,
     files: Sequence[AddFile],
+    name: NewName | None = None,
     *,
     operation: str,
-    parameters: Mapping[str, str],
-    metrics: Mapping[str, str] | None = None,
-    clustering: Sequence[DomainMetadata] = (),
     row_ids: DomainMetadata | None = None,
-    new: NewName | None = None,
-    timeout_s: Timeout,
-) -> Commit:
-    """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists for a table that is there."""
-    metadata = named_in_log(table, metadata, new)
-    actions = first_actions(metadata, table.clock.now_ms(), clustering)
+) -> Change:
+    """The change that becomes version 0, with files; `operation` is its name in the history.
+
+    `row_ids` says where the ids of the files' rows end.
+    """
+    metadata = named_in_log(table, new.metadata, name)
+    actions = first_actions(metadata, table.clock.now_ms(), new.clustering)
     if row_ids is not None:
         actions = (*(each for each in actions if not isinstance(each, DomainMetadata) or each.domain != row_ids.domain), row_ids)
-    change = Change(
+    return Change(
         table.new_transaction_id(),
         operation,
         None,
         Actions(actions, files),
         reads=Reads(),
-        parameters=parameters,
-        metrics=metrics or {},
-        expected_version=0,
+        terms=Terms(if_version=NOTHING_YET),
+        parameters=creation_parameters(new),
         table_id=metadata.id,
     )
+
+
+def commit_first(table: OpenTable, change: Change, *, timeout_s: Timeout) -> Commit:
+    """Commit version 0. Raises TableExists for a table that is there."""
     try:
         return submit(table, change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
@@ -385,7 +398,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         snapshot,
         (upgrade_for_attach(snapshot.protocol, configuration), replace(snapshot.metadata, configuration=configuration)),
         reads=Reads(),
-        expected_version=version,
+        terms=Terms(if_version=version - 1),
         table_id=snapshot.metadata.id,
         claimed_ms=claimed_ms,
     )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...coordinator.api import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, Path, clustering_columns, clustering_domain, dotted
 from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, with_features, writer_features
@@ -136,7 +137,7 @@ def _change(
         actions,
         # what holds for existing rows must also hold for rows added meanwhile
         reads=Reads(predicates=("",)) if needs_rows else None,
-        isolation=IsolationLevel.SERIALIZABLE if needs_rows else None,
+        terms=Terms(IsolationLevel.SERIALIZABLE.value if needs_rows else None),
         parameters=parameters,
         schema=schema,
         kind=Kind.OTHER,

@@ -8,6 +8,7 @@ from typing import Final
 
 from ...coordinator.api import Change
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import Protocol
 from ...storage.actions.clustering import CLUSTERING_FEATURE
 from ...storage.actions.features import (
@@ -116,7 +117,7 @@ def drop_feature(table: OpenTable, name: str) -> Change | None:
         (after,),
         parameters={"featureName": name},
         kind=Kind.OTHER,
-        expected_version=snapshot.version + 1,
+        terms=Terms(if_version=snapshot.version),
     )
 
 

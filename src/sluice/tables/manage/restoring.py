@@ -22,13 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.api import (
-    DEFAULT_TIMEOUT_S,
     Change,
     Commit,
     Deadline,
     Pin,
     Reads,
-    Timeout,
     bounding,
     lease_on_table,
     leases,
@@ -37,6 +35,7 @@ from ...coordinator.api import (
 )
 from ...coordinator.rules.isolation import IsolationLevel, table_policy
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
 from ...storage.actions.clustering import clustering_columns, clustering_domain
@@ -53,7 +52,6 @@ from ...storage.stores.objects import ObjectStore
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable, snapshot_for_change
-from ..write.write_once import check_user_metadata
 
 _LOOKS_AT_ONCE: Final = 16
 _NAMED_MAX: Final = 5
@@ -62,25 +60,20 @@ _NAMED_MAX: Final = 5
 def restore(
     table: OpenTable,
     version: int,
+    terms: Terms,
     *,
     timestamp: Moment | None = None,
     ignore_missing_files: bool = False,
-    user_metadata: str | None = None,
-    if_version: int | None = None,
-    ack: str = "published",
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> Commit | None:
     """Make the table what it was at `version`; None if it is that already. `timestamp` is by what the caller named it, if at all.
 
-    The history shows `user_metadata` with the commit. With `if_version` it commits only as the version after that one. Others' commits
-    wait while it runs. Raises VersionNotFound, MissingObject
-    (naming files that are gone, before anything is written), UnsupportedFeature for an append-only table, LeaseHeld.
+    Others' commits wait while it runs. Raises VersionNotFound, MissingObject (naming files that are gone, before anything is written),
+    UnsupportedFeature for an append-only table, LeaseHeld.
     """
     _ = table  # refuses a table opened for reading
-    text = check_user_metadata(user_metadata)
-    with bounding(timeout_s, table.clock) as deadline, alone(table, deadline, "RESTORE"):
+    with bounding(terms.timeout_s, table.clock) as deadline, alone(table, deadline, "RESTORE"):
         table.fresh_head()
-        latest = snapshot_for_change(table, if_version)
+        latest = snapshot_for_change(table, terms.if_version)
         require_replaceable(table.location, latest)
         with _pinned(table, version, latest) as pinned:
             change = _change(table, latest, table.at(version), pinned, ignore_missing=ignore_missing_files)
@@ -89,9 +82,7 @@ def restore(
             parameters = {"version": str(version)}
             if timestamp is not None:
                 parameters["timestamp"] = iso_time(milliseconds_of(timestamp))
-            expected = None if if_version is None else if_version + 1
-            change = replace(change, parameters=parameters, user_metadata=text, expected_version=expected)
-            return submit(table, change, ack=ack, timeout_s=deadline)
+            return submit(table, replace(change.on(terms), parameters=parameters), timeout_s=deadline)
 
 
 @contextmanager
@@ -164,7 +155,7 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
         # A matrix would let an overwrite replace whatever came first, and this one keeps files that may be gone then.
         kind=Kind.CHANGE if by_classes else Kind.OVERWRITE,
         scope="",
-        isolation=IsolationLevel.SERIALIZABLE,
+        terms=Terms(IsolationLevel.SERIALIZABLE.value),
     )
 
 
@@ -261,5 +252,5 @@ def repair(table: OpenTable) -> Change | None:
         metrics={"numRemovedFiles": str(gone.num_rows)},
         schema=parse_schema(snapshot.metadata.schema_string),
         kind=Kind.CHANGE,
-        isolation=IsolationLevel.SERIALIZABLE,
+        terms=Terms(IsolationLevel.SERIALIZABLE.value),
     )

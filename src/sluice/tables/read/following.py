@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Final
+from typing import Final, TypedDict
 
 import pyarrow as pa
 
@@ -38,14 +38,28 @@ _COMMITS: Final = 16
 """Commits fetched at once, and so held in memory."""
 
 
+class SelectionArgs(TypedDict, total=False):
+    """Which rows of a version are given, in what pieces."""
+
+    rows: str
+    """ "changes": inserted and deleted rows, followed by the columns of `CHANGE_COLUMNS`; "inserted": the rows that were inserted, and
+    updated ones as they became, with the table's columns only.
+    """
+    columns: Sequence[str] | None
+    """The columns; None: all."""
+    where: str | None
+    """A condition on the rows; None: all."""
+    max_versions: int
+    """The most versions whose changes a batch has."""
+    max_rows: int
+    """The most rows of a record batch."""
+    max_bytes: int | None
+    """After files of so many bytes a batch takes no further one; None: any number."""
+
+
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of a version are given, in what pieces.
-
-    `rows` is "changes": inserted and deleted rows, followed by the columns of `CHANGE_COLUMNS`; or "inserted": the rows that were
-    inserted, and updated ones as they became, with the table's columns only. A batch has the changes of `max_versions` versions
-    at most, in record batches of `max_rows` rows at most; after files of `max_bytes` (None: any number) it takes no further file.
-    """
+    """What the keywords of `SelectionArgs` say."""
 
     rows: str = CHANGES
     columns: Sequence[str] | None = None

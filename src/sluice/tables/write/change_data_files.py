@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from ...storage.actions import AddCDCFile
 from ...storage.actions.filetable import add_rows
 from ...storage.constants import CHANGE_DATA_FOLDER
-from ...storage.data.datafiles import TARGET_FILE_BYTES, write_files
+from ...storage.data.datafiles import write_files
+from ...storage.data.file_writer import TARGET_FILE_BYTES, FileFormat
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import positions_of
 from ...storage.errors import InvalidRequest
@@ -63,10 +64,10 @@ class ChangeDataWriter:
             )
         self._store = store
         # Nullable, for rows from before a column became NOT NULL.
-        self._schema = StructType([*map(as_nullable, schema.fields), StructField(CHANGE_TYPE, PrimitiveType("string"))])
-        self._partition_columns = tuple(partition_columns)
+        nullable = StructType([*map(as_nullable, schema.fields), StructField(CHANGE_TYPE, PrimitiveType("string"))])
+        columns = tuple(partition_columns)
+        self._layout = FileFormat(nullable, columns, indexed_columns=0, target_file_bytes=target_file_bytes, root=CHANGE_DATA_FOLDER)
         self._transaction_id = transaction_id
-        self._target_file_bytes = target_file_bytes
         self._label = f"{label}-cdc" if label else "cdc"
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
@@ -116,13 +117,9 @@ class ChangeDataWriter:
         written = write_files(
             self._store,
             pending,
-            schema=self._schema,
-            partition_columns=self._partition_columns,
+            self._layout,
             transaction_id=self._transaction_id,
             label=f"{self._label}{self._parts}",
-            target_file_bytes=self._target_file_bytes,
-            indexed_columns=0,
-            root=CHANGE_DATA_FOLDER,
         )
         self._parts += 1
         self._files += [AddCDCFile(each.path, each.partition_values, each.size) for each in written]

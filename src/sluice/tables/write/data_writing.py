@@ -13,12 +13,14 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import AddFile, DomainMetadata, Metadata
 from ...storage.actions import Protocol as TableProtocol
 from ...storage.actions.clustering import clustering_columns, dotted
 from ...storage.constants import COMPRESSION
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
+from ...storage.data.file_writer import FileFormat
 from ...storage.data.filling import Filling
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
@@ -208,46 +210,46 @@ class Redefinition:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """How the rows of one transaction become files; picklable.
-
-    `metadata` is the table's (with the columns that merging the schemas adds). Nullable columns that the rows lack are null,
-    except partition columns, which the rows must have. `mode` is "append", "overwrite" (with the predicate `where`, if
-    given) or "dynamic"; `read_version` is the snapshot it was made on, -1 if it creates the table. `transaction` is the
-    application's own (id, number), `isolation` a level stricter than the table's. `depends`: the commit depends on the
-    contents of that version, all of it or the rows that satisfy `read_where`. With `if_version` it commits only as the next
-    version. `leases` are the nodes of the leases held when it was planned: it is committed only while they exist. `turns` are
-    reserved for it after `losses` attempts in a row, `planned_ms` is the planner's wall clock. A file has at most
-    `max_records_per_file` rows, if it is given.
-    `redefines` says that the overwrite also replaces the table's schema, partitioning or properties. `clustering` has the metadata
-    domain with the clustering columns, if the write creates a clustered table. `user_metadata` is a text for the history.
-    `compression` is the files' codec by Arrow's name; None: the writer's default. `computed`: the rows have every column that their writer
-    fills in, and generated ones have the right values; otherwise the plan's writer sees to that. Unless `source_known`, the rows may come
-    from the table itself, so an append of them is not blind.
-    """
+    """How the rows of one transaction become files, and on what terms these are committed; picklable."""
 
     address: TableAddress
     transaction_id: str
     metadata: Metadata
+    """The table's, with the columns that merging the schemas adds."""
     mode: str = "append"
+    """What becomes of the table's rows: "append" keeps them, "overwrite" replaces them, "dynamic" those of the new rows' partitions."""
     where: str | None = None
+    """The rows that an overwrite replaces; None: all."""
     read_version: int = -1
-    changes_metadata: bool = False
-    transaction: tuple[str, int] | None = None
-    isolation: str | None = None
-    depends: bool = False
+    """The version that the plan was made on; -1: it creates the table."""
+    terms: Terms = Terms()
     read_where: str | None = None
-    if_version: int | None = None
-    leases: tuple[str, ...] = ()
-    turns: tuple[str, ...] = ()
-    planned_ms: int = 0
-    losses: int = 0
-    max_records_per_file: int | None = None
+    """The rows that were read of `terms.read_version`; None: of an append all of them, of a replacement those that it replaces."""
+    changes_metadata: bool = False
+    """Whether the commit has `metadata`, too."""
     redefines: Redefinition | None = None
-    user_metadata: str = ""
-    compression: str | None = None
+    """What the overwrite makes of the table's schema, partitioning or properties; None: they stay."""
     clustering: tuple[DomainMetadata, ...] = ()
+    """The metadata domain with the clustering columns, if the write creates a clustered table."""
+    leases: tuple[str, ...] = ()
+    """The nodes of the leases held when it was planned: it is committed only while they exist."""
+    turns: tuple[str, ...] = ()
+    """The nodes of the turns reserved for it, after `losses` attempts in a row."""
+    losses: int = 0
+    planned_ms: int = 0
+    """The planner's wall clock."""
+    max_records_per_file: int | None = None
+    compression: str | None = None
+    """The files' codec by Arrow's name; None: the writer's default."""
     computed: bool = False
+    """Whether the rows have every column that is filled in, and generated ones the right values; else the plan's writer fills them in."""
     source_known: bool = True
+    """Whether it is known what the rows were computed from. Else it may be the table itself, and an append of them is not blind."""
+
+    @property
+    def depends(self) -> bool:
+        """Whether the commit depends on the contents of the version that was read, all of it or the rows that satisfy `read_where`."""
+        return self.terms.read_version is not None and (self.mode == "append" or self.read_where is not None)
 
     @property
     def work(self) -> str:
@@ -273,16 +275,18 @@ class WritePlan:
         files = write_files(
             store or self.address.store(),
             self._filled(batches_of(rows)),
-            schema=self.schema,
-            partition_columns=self.metadata.partition_columns,
+            FileFormat(
+                self.schema,
+                self.metadata.partition_columns,
+                self.compression or COMPRESSION,
+                indexed_columns_of(configuration),
+                file_size_of(configuration),
+                max_file_rows=self.max_records_per_file,
+                row_ids=row_ids,
+            ),
             transaction_id=self.transaction_id,
-            target_file_bytes=file_size_of(configuration),
-            max_file_rows=self.max_records_per_file,
-            compression=self.compression or COMPRESSION,
-            indexed_columns=indexed_columns_of(configuration),
-            check=self._checks(),
             label=label,
-            row_ids=row_ids,
+            check=self._checks(),
         )
         return tuple(files)
 

@@ -24,6 +24,7 @@ from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.wide_statistics import record_count, wide
 from ...storage.data.datafiles import write_files
+from ...storage.data.file_writer import FileFormat
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
@@ -319,18 +320,14 @@ class Draft:
         `with_ids`: some of them were in the table before, and bring their ids along in the columns `row_ids`, if there are any.
         """
         configuration = self.metadata.configuration
-        written = write_files(
-            self.store,
-            batches,
-            schema=self.schema,
-            partition_columns=self.partition_columns,
-            transaction_id=self.transaction_id,
-            target_file_bytes=file_size_of(configuration),
+        layout = FileFormat(
+            self.schema,
+            self.partition_columns,
             indexed_columns=indexed_columns_of(configuration),
-            check=check,
-            label=label,
+            target_file_bytes=file_size_of(configuration),
             row_ids=self.row_ids if with_ids else None,
         )
+        written = write_files(self.store, batches, layout, transaction_id=self.transaction_id, label=label, check=check)
         self._written.update(uri_to_path(add.path) for add in written)
         return written
 

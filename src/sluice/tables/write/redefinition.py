@@ -14,6 +14,7 @@ from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.constants import NESTING_MAX
 from ...storage.data.constraints import Constraints
 from ...storage.data.filling import check_definitions
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.computed import defined
@@ -76,34 +77,31 @@ def redefined(
     return Redefinition(metadata, protocol, operation, clustering)
 
 
-def asks_for_another(
-    overwrite_schema: bool,
-    partition_by: Sequence[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    cluster_by: str | Sequence[str] | None = None,
-) -> bool:
-    """Whether a write replaces the table's definition, too. Raises InvalidRequest for a new partitioning without `overwrite_schema`."""
-    if type(overwrite_schema) is not bool:
-        raise InvalidRequest(f"overwrite_schema is {overwrite_schema!r}; give True or False", overwrite_schema=overwrite_schema)
-    asked = {"partition_by": partition_by, "properties": properties, "cluster_by": cluster_by}
-    given = next((name for name, value in asked.items() if value is not None), None)
-    if not overwrite_schema and given is not None:
-        raise InvalidRequest(f"{given} of an existing table changes only with all its data: give overwrite_schema=True, too")
-    return overwrite_schema
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What an overwrite makes of the table, beside its rows, whose schema it takes."""
 
+    partition_by: str | Sequence[str] | None = None
+    """The columns by which it is partitioned then; None: those by which it is."""
+    cluster_by: str | Sequence[str] | None = None
+    """The columns by which it is clustered then; None: those by which it is, or none if it gets other properties."""
+    properties: Mapping[str, str] | None = None
+    """All its properties: the table is replaced as a whole; None: it keeps those that it has."""
 
-def redefined_by_rows(
-    base: Snapshot,
-    schema: pa.Schema | None,
-    partition_by: Sequence[str] | None,
-    properties: Mapping[str, str] | None = None,
-    cluster_by: str | Sequence[str] | None = None,
-) -> Redefinition:
-    """The table of `base` with the schema of new rows; with `properties` (not None) it is replaced as a whole. Raises InvalidRequest."""
-    if schema is None:
-        raise InvalidRequest("overwrite_schema needs data whose schema is known before it is read: a table, a batch or a reader")
-    operation = "WRITE" if properties is None else "REPLACE TABLE AS SELECT"
-    return redefined(base, from_arrow(schema), partition_by, properties, operation, cluster_by)
+    @staticmethod
+    def of(overwrite_schema: bool, partition_by: Sequence[str] | None, cluster_by: str | Sequence[str] | None) -> Replaced | None:
+        """What arguments ask for; None: the table stays as it is. Raises InvalidRequest for columns without `overwrite_schema`."""
+        given = next((name for name, value in (("partition_by", partition_by), ("cluster_by", cluster_by)) if value is not None), None)
+        if not overwrite_schema and given is not None:
+            raise InvalidRequest(f"{given} of an existing table changes only with all its data: give overwrite_schema=True, too")
+        return Replaced(partition_by, cluster_by) if overwrite_schema else None
+
+    def by(self, base: Snapshot, schema: pa.Schema | None) -> Redefinition:
+        """The table of `base` with the schema of new rows. Raises InvalidRequest."""
+        if schema is None:
+            raise InvalidRequest("overwrite_schema needs data whose schema is known before it is read: a table, a batch or a reader")
+        operation = "WRITE" if self.properties is None else "REPLACE TABLE AS SELECT"
+        return redefined(base, from_arrow(schema), self.partition_by, self.properties, operation, self.cluster_by)
 
 
 def _partitioning(base: Snapshot, struct: StructType, partition_by: Sequence[str] | None) -> tuple[str, ...]:

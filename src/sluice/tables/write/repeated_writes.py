@@ -17,7 +17,7 @@ from ...storage.errors import LogGap
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
 from ..client.open_table import OpenTable
-from .write_once import as_it_was_given, require_same_rows
+from .terms import as_it_was_given, require_same_rows
 
 _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from ...coordinator.api import Change, Reads, require_room, validate
 from ...coordinator.rules.intent import OWN_PARTITIONS
-from ...coordinator.rules.isolation import IsolationLevel, stricter, table_isolation, table_policy
+from ...coordinator.rules.isolation import table_policy
 from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, AddFile, Txn
 from ...storage.actions.features import check_writable
 from ...storage.actions.file_removals import Actions, Removals
@@ -69,22 +70,14 @@ def require_no_later_version(location: str, version: int, works_on: int) -> None
         )
 
 
-def require_unchanged(
-    table: OpenTable, version: int, base: Snapshot, where: str | None, transaction_id: str, isolation: IsolationLevel | None
-) -> None:
+def require_unchanged(table: OpenTable, version: int, base: Snapshot, where: str | None, transaction_id: str, terms: Terms) -> None:
     """Raise the conflict if others changed what an earlier `version` than `base` held, all of it or the rows that satisfy `where`."""
     earlier = table.at(version)
     is_same = earlier.metadata.schema_string == base.metadata.schema_string  # another one is a conflict, whatever was read
     draft = Draft(table.store, earlier, transaction_id)
     reads = rows_read(draft, where if is_same else None)
-    change = Change(transaction_id, "READ", earlier, (), reads=reads, schema=draft.schema, isolation=isolation)
+    change = Change(transaction_id, "READ", earlier, (), reads=reads, schema=draft.schema, terms=Terms(terms.isolation))
     validate(table, change, only_reads=True)
-
-
-def require_one_version(read_version: int | None, if_version: int | None) -> None:
-    """Raise InvalidRequest if the version that was read is another one than the version to follow."""
-    if None not in (read_version, if_version) and read_version != if_version:
-        raise InvalidRequest(f"read_version={read_version} and if_version={if_version} were given; give one of them, or the same version")
 
 
 def require_replaceable(location: str, snapshot: Snapshot) -> None:
@@ -141,13 +134,13 @@ def check_plan(table: OpenTable, plan: WritePlan, files: Sequence[AddFile] = ())
     if table.head().version <= plan.read_version:
         return
     latest = table.latest()
-    if plan.transaction is not None:
-        app, number = plan.transaction
+    if plan.terms.once is not None:
+        app, number = plan.terms.once
         known = latest.app_transactions.get(app)
         if known is not None and known.version >= number:
             return  # the existing commit will be the answer
-    is_plain = plan.mode == "append" and not plan.depends and plan.if_version is None
-    if is_plain and plan.transaction is None and latest.metadata == plan.metadata:
+    is_plain = plan.mode == "append" and not plan.depends and plan.terms.if_version is None
+    if is_plain and plan.terms.once is None and latest.metadata == plan.metadata:
         return
     validate(table, _outline(table, plan, table.at(plan.read_version), files))
 
@@ -167,8 +160,8 @@ def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Seque
         actions.append(plan.redefines.protocol)
     if plan.redefines is not None:
         actions += plan.redefines.clustering
-    if plan.transaction is not None:
-        actions.append(Txn(*plan.transaction))
+    if plan.terms.once is not None:
+        actions.append(Txn(*plan.terms.once))
     removals: Collection[Action] = ()
     reads: Reads | None = None
     kind, scope = Kind.APPEND, None
@@ -188,8 +181,7 @@ def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Seque
         schema=plan.schema,
         kind=kind,
         scope=scope,
-        expected_version=None if plan.if_version is None else plan.if_version + 1,
-        isolation=stricter(table_isolation(snapshot.configuration), plan.isolation),
+        terms=plan.terms,
     )
 
 

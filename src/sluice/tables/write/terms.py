@@ -1,7 +1,10 @@
-"""Idempotent writes: an application's own number, or a key of the caller's choice, makes a write happen once.
+"""The keywords that every operation takes, typed once, and the `Terms` that they become; and what makes a write happen once.
 
-Both use Delta's `txn` action, which the log keeps for each application id: if the number, or a higher one, is already there,
-the answer is the commit that wrote it. A key is an application id of its own that is written once.
+A method takes them as `**terms: Unpack[WriteArgs]` and hands them on: what a keyword means is said here alone.
+
+An application's own number, or a key of the caller's choice, makes a write happen once. Both use Delta's `txn` action, which the log keeps
+for each application id: if the number, or a higher one, is already there, the answer is the commit that wrote it. A key is an application
+id of its own that is written once.
 
 Two writers may have one application id and number for different rows, as two runs of one stream's checkpoint have. A mark
 distinguishes their writes: a second `txn` action beside the first, whose number holds the first one's number and 32 bits of a digest of
@@ -14,12 +17,16 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ...coordinator.errors import ConcurrentTransactionException
+from ...coordinator.rules.terms import Terms
 from ...storage.actions import Txn
 from ...storage.arguments import RULES
 from ...storage.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ...coordinator.api import Timeout
 
 KEY_PREFIX: Final = "sluice.key:"
 """The prefix of a key's application id, which no streaming query or application uses."""
@@ -27,9 +34,59 @@ _MARK_SUFFIX: Final = "/rows"
 _MARK_BITS: Final = 32
 
 
+class TermsArgs(TypedDict, total=False):
+    """The terms of every commit."""
+
+    user_metadata: str | None
+    """A text of at most 8,192 characters, which the history shows with the commit."""
+    ack: str | None
+    """When the call returns: "published" (any engine reads the commit) or "ratified" (it is decided for good); None: as the table says."""
+    timeout_s: Timeout | None
+    """How long the call may take, in seconds; None: as long as the table says."""
+
+
+class ChangeArgs(TermsArgs, total=False):
+    """The terms of a change of one table."""
+
+    if_version: int | None
+    """Commit only as the very next version after this one: nothing may come in between, not even a compaction."""
+
+
+class OnceArgs(TermsArgs, total=False):
+    """The terms of a transaction."""
+
+    isolation: str | None
+    """A level that is stricter than the table's: "Serializable", "WriteSerializable" or "SnapshotIsolation"."""
+    transaction: tuple[str, int] | None
+    """(application id, number): it happens once. If the table has that number, or a higher one, the answer is the existing commit
+    (`Commit.repeated`).
+    """
+    key: str | None
+    """The same by any text that distinguishes this write from all others to the table, such as "nightly-2026-01-01"."""
+
+
+class WriteArgs(ChangeArgs, OnceArgs, total=False):
+    """The terms of a write to one table."""
+
+    read_version: int | None
+    """The version from which its rows were computed: if others changed meanwhile what was read of it, the write is refused
+    (ConcurrentModification). A replacement replaces what this version holds (None: the latest one).
+    """
+
+
+_OWN: Final = ("transaction", "key")
+
+
+def terms_of(args: Mapping[str, Any], *, ack: str, timeout_s: Timeout) -> Terms:
+    """The terms that keywords say; `ack` and `timeout_s` are the table's own. Raises InvalidRequest for keywords that contradict."""
+    key, once = args.get("key"), args.get("transaction")
+    once = once if key is None else application_transaction(once, key)
+    given = {name: value for name, value in args.items() if value is not None and name not in _OWN}
+    return Terms(**{"ack": ack, "timeout_s": timeout_s, "once": once, **given})
+
+
 def application_transaction(transaction: tuple[str, int] | None, key: str | None) -> tuple[str, int] | None:
     """The application transaction to write: the given one, or the one that a key stands for. Raises InvalidRequest."""
-    check_application_transaction(transaction)
     if key is None:
         return transaction
     if transaction is not None:
@@ -42,20 +99,6 @@ def as_it_was_given(application: tuple[str, int]) -> str:
     """The argument that the caller passed for this application transaction, for messages."""
     app, _ = application
     return f"key={app[len(KEY_PREFIX) :]!r}" if app.startswith(KEY_PREFIX) else f"transaction={application!r}"
-
-
-def check_application_transaction(transaction: object) -> None:
-    """Raise InvalidRequest unless this is None or (application id, number), as in Delta's `txn` action."""
-    if transaction is not None:
-        RULES["transaction"].check("transaction", transaction)
-
-
-def check_user_metadata(text: object) -> str:
-    """The text that a commit shows in the history ("" for None). Raises InvalidRequest for no text, or a very long one."""
-    if text is None:
-        return ""
-    RULES["user_metadata"].check("user_metadata", text)
-    return str(text)
 
 
 _mark: ContextVar[tuple[tuple[str, int], int] | None] = ContextVar("sluice_mark", default=None)

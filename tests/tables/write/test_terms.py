@@ -1,0 +1,199 @@
+"""The terms of a commit mean the same for every operation that takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.tables.write.terms import ChangeArgs, OnceArgs, WriteArgs
+from tests.tables.conftest import FLIGHTS, Place, flights
+from tests.tables.pictures import files_below
+
+NEW = flights(("LGA", 5, 50))
+
+
+def data_files(place: Place) -> set[str]:
+    """The paths of all data files below the table."""
+    return {path for path in map(str, files_below(Path(place.location))) if path.endswith(".parquet")}
+
+
+def begun(table: sluice.Table, **terms: Any) -> sluice.Commit | None:
+    with table.begin(**terms) as part:
+        part.update({"delay": "delay + 1"}, "origin = 'JFK'")
+    return part.commit()
+
+
+def planned(mode: str) -> Callable[..., sluice.Commit | None]:
+    def write(table: sluice.Table, **terms: Any) -> sluice.Commit | None:
+        plan = table.plan_write(FLIGHTS, mode=mode, **terms)
+        return table.commit_write(plan, plan.write(NEW))
+
+    return write
+
+
+def transacted(table: sluice.Table, **terms: Any) -> sluice.Commit | None:
+    parts: list[sluice.Transaction] = []
+
+    def work(part: sluice.Transaction) -> None:
+        parts.append(part)
+        part.delete("origin = 'JFK'")
+
+    table.transact(work, attempts=1, **terms)
+    return parts[-1].commit()
+
+
+WRITES: Mapping[str, Callable[..., sluice.Commit | None]] = {
+    "append": lambda table, **terms: table.append(NEW, **terms),
+    "overwrite": lambda table, **terms: table.overwrite(NEW, **terms),
+    "replace": lambda table, **terms: table.replace(rows=NEW, **terms),
+    "delete": lambda table, **terms: table.delete("origin = 'JFK'", **terms),
+    "update": lambda table, **terms: table.update({"delay": "delay + 1"}, "origin = 'JFK'", **terms),
+    "upsert": lambda table, **terms: table.upsert(flights(("JFK", 1, 9)), ["origin", "month"], **terms),
+    "truncate": lambda table, **terms: table.truncate(**terms),
+    "begin": begun,
+    "transact": transacted,
+    "a planned append": planned("append"),
+    "a planned overwrite": planned("overwrite"),
+}
+CHANGES: Mapping[str, Callable[..., sluice.Commit | None]] = {
+    "set_properties": lambda table, **terms: table.set_properties({"owner": "ops"}, **terms),
+    "unset_properties": lambda table, **terms: table.unset_properties(["delta.checkpointInterval"], **terms),
+    "add_columns": lambda table, **terms: table.add_columns([sluice.NewColumn(pa.field("gate", pa.string()))], **terms),
+    "alter_columns": lambda table, **terms: table.alter_columns([sluice.ColumnChange(("delay",), comment="minutes")], **terms),
+    "cluster_by": lambda table, **terms: table.cluster_by("delay", **terms),
+    "set_domain": lambda table, **terms: table.set_domain("mine", "text", **terms),
+    "remove_domain": lambda table, **terms: table.remove_domain("old", **terms),
+    "add_feature": lambda table, **terms: table.add_feature("changeDataFeed", **terms),
+    "drop_feature": lambda table, **terms: table.drop_feature("vacuumProtocolCheck", **terms),
+    "compact": lambda table, **terms: table.compact(**terms),
+    "restore": lambda table, **terms: table.restore(1, **terms),
+}
+
+
+@pytest.fixture
+def table(place: Place) -> sluice.Table:
+    features = {"delta.feature.vacuumProtocolCheck": "supported"}
+    table = place.create(partition_by=[], properties={"delta.checkpointInterval": "50", **features})
+    table.append(flights(("JFK", 1, 10), ("EWR", 2, 20)))
+    table.append(flights(("JFK", 3, 30)))
+    table.set_domain("old", "text")
+    return table
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_takes_every_term(table: sluice.Table, name: str) -> None:
+    terms = {"isolation": "Serializable", "key": "once", "user_metadata": "why", "if_version": table.version, "ack": "ratified"}
+    commit = WRITES[name](table, timeout_s=60, **terms)
+    assert commit is not None
+    assert commit.version == table.refresh().version == 4
+    [entry] = table.history(1)
+    assert (entry.isolation, entry.user_metadata, entry.read_version) == ("Serializable", "why", 3)
+    assert table.snapshot().raw.app_transactions["sluice.key:once"].version == 0
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("once", [{"key": "nightly"}, {"transaction": ("loader", 7)}], ids=["key", "transaction"])
+def test_a_write_happens_once(table: sluice.Table, name: str, once: dict[str, Any]) -> None:
+    first = WRITES[name](table, **once)
+    again = WRITES[name](table, **once)
+    assert first is not None
+    assert again is not None
+    assert (again.version, again.repeated) == (first.version, True)
+    assert table.refresh().version == first.version
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_read_an_earlier_version_is_refused_when_that_changed(place: Place, table: sluice.Table, name: str) -> None:
+    version = table.version
+    place.open().delete("origin = 'JFK' AND month = 1")
+    with pytest.raises(sluice.ConcurrentModification):
+        WRITES[name](table, read_version=version)
+    assert table.refresh().version == version + 1
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_commits_only_as_the_next_version(place: Place, table: sluice.Table, name: str) -> None:
+    version = table.version
+    place.open().append(NEW)  # of all changes the one that is in nobody's way
+    with pytest.raises(sluice.ConcurrentModification) as refused:
+        WRITES[name](table, if_version=version)
+    assert refused.value.rule == "expected-version"
+    assert WRITES[name](table, if_version=version + 1) is not None
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_terms_that_contradict_or_are_too_weak_are_refused_before_anything_is_written(place: Place, table: sluice.Table, name: str) -> None:
+    before = data_files(place)
+    for terms, rule in (
+        ({"isolation": "SnapshotIsolation"}, "is weaker than the table's"),
+        ({"key": "a", "transaction": ("a", 1)}, "give one of them"),
+        ({"read_version": 1, "if_version": 2}, "give one of them, or the same version"),
+        ({"ack": "heard"}, "give one of published, ratified"),
+        ({"timeout_s": -1}, "timeout_s is -1"),
+        ({"user_metadata": "x" * 8193}, "user_metadata is"),
+    ):
+        with pytest.raises(sluice.InvalidRequest, match=rule):
+            WRITES[name](table, **terms)
+    assert (table.refresh().version, data_files(place)) == (3, before)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_table_takes_its_terms(place: Place, table: sluice.Table, name: str) -> None:
+    with pytest.raises(sluice.ConcurrentModification) as refused:
+        CHANGES[name](place.open(), if_version=2)
+    assert refused.value.rule == "expected-version"
+    commit = CHANGES[name](table, if_version=3, user_metadata="why", ack="ratified", timeout_s=60)
+    assert commit is not None
+    [entry] = table.history(1)
+    assert (entry.version, entry.user_metadata) == (4, "why")
+
+
+def test_what_the_change_needs_itself_stays(table: sluice.Table) -> None:
+    """A new constraint reads all rows at the strictest level, whatever terms its caller gives."""
+    table.set_properties({"delta.constraints.known": "delay < 1000"}, user_metadata="why")
+    assert table.history(1)[0].isolation == "Serializable"
+
+
+def test_an_unknown_keyword_is_refused_by_the_name_of_the_call(table: sluice.Table) -> None:
+    calls: dict[str, Callable[..., Any]] = {
+        "append": lambda **terms: table.append(NEW, **terms),
+        "delete": lambda **terms: table.delete("true", **terms),
+        "begin": table.begin,
+        "set_properties": lambda **terms: table.set_properties({"owner": "ops"}, **terms),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'keey'"):
+            call(keey="nightly")
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'read_version'"):
+        sluice.transaction(read_version=1)  # type: ignore[call-arg]
+    assert table.refresh().version == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "terms"),
+    [
+        (sluice.Table.append, WriteArgs),
+        (sluice.Table.update, WriteArgs),
+        (sluice.Table.begin, WriteArgs),
+        (sluice.Table.compact, ChangeArgs),
+        (sluice.transaction, OnceArgs),
+        (sluice.transact, OnceArgs),
+    ],
+)
+def test_help_shows_the_keywords(call: Callable[..., Any], terms: Any) -> None:
+    shown = inspect.signature(call).parameters
+    assert set(terms.__annotations__) <= set(shown)
+
+
+def test_a_level_by_position_counts_as_well_as_by_name(table: sluice.Table) -> None:
+    with table.begin("Serializable") as part:
+        part.append(NEW)
+    with table.begin(isolation="Serializable") as part:
+        part.append(NEW)
+    assert [each.isolation for each in table.history(2)] == ["Serializable", "Serializable"]
