@@ -339,6 +339,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: World) -> Non
 
     instead_of_ratifying(world, slow, decide_and_die)
     assert slow.commit(intent).version == 0
+    slow.coordinated.publisher.publish_pending()  # where its own time to publish was over
     [record] = records(world)
     assert [digest(world.objects.get(commit_path(plan.version))) for plan in record.versions] == [p.digest for p in record.versions]
 
