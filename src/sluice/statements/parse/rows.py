@@ -220,7 +220,7 @@ def _tables(here: Cursor, target: Name, alias: str | None, *, expects: bool = Fa
     relations = relations_in(here, is_query=expects, expects=expects, target=None if alias else target)
     if alias is not None:
         return relations, alias, ((alias.lower(),),)
-    whole = tuple(part.lower() for part in target.parts)
+    whole = tuple([part.lower() for part in target.parts])
     return relations, called_among(target, [each.name for each in relations if not each.has_alias], here), (whole, whole[-1:])
 
 
@@ -233,7 +233,7 @@ class _Assigned:
 
     def note(self, here: Cursor, name: Name) -> Span:
         """The place of a column. Raises Unreadable if it, a column around it, or a field of it, has a value already."""
-        parts = tuple(part.lower() for part in name.parts)
+        parts = tuple([part.lower() for part in name.parts])
         qualifiers = [each for each in self._qualifiers if len(parts) > len(each) and parts[: len(each)] == each]
         path = parts[len(qualifiers[0]) :] if qualifiers else parts
         at = Span(name.start, name.end)
