@@ -67,6 +67,7 @@ def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_spark_application_loads_its_airport(tmp_path: Path, zookeeper_address: str, spark_jvm: SparkJvm) -> None:
     table = Table.create(tmp_path / "flights", flights.SCHEMA, partition_by=flights.PARTITION_BY, coordinator=zookeeper_address)

@@ -86,8 +86,8 @@ def uses_spark(page: Path) -> bool:
     return any("pyspark" in block.code for block in python_of(page))
 
 
-LARGE = {DOCS / "spark.md", DOCS / "sql.md", DOCS / "streaming.md"}
-"""They need three times as much of Spark as the other pages; `statements` and `spark_integration` try what they show."""
+LARGE = {DOCS / f"{page}.md" for page in ("coming-from-delta", "spark", "sql", "streaming")}
+"""They need more of Spark than the other pages; `delta`, `statements` and `spark_integration` try what they show."""
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from .ensemble import Ensemble
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_a_server_whose_epoch_is_older_than_its_data_starts_without_them(tmp_path: Path) -> None:
     """It was killed between the leader's snapshot and its note of the leader's epoch: here the note is put back."""
     servers = Ensemble(tmp_path / "servers")

@@ -48,6 +48,7 @@ def test_batches_are_merged_once(place: Place, feed: Feed) -> None:
     assert {entry.operation for entry in place.table().history(3)} == {"MERGE"}
 
 
+@pytest.mark.long
 def test_the_newest_row_of_each_key_counts(place: Place, feed: Feed) -> None:
     place.create(ACCOUNTS)
     feed.put({"id": 1, "n": 1, "k": "a"}, {"id": 1, "n": 3, "k": "c"}, {"id": 1, "n": 2, "k": "b"}, {"id": 2, "k": "z"})
@@ -62,6 +63,7 @@ def test_the_newest_row_of_each_key_counts(place: Place, feed: Feed) -> None:
     assert keys(place) == {1: 9, 2: None}
 
 
+@pytest.mark.long
 def test_counts_are_kept_up_to_date(place: Place, feed: Feed) -> None:
     place.create(pa.schema([("k", pa.string()), ("count", pa.int64())]))
     for numbers in ((1, 2, 3), (4,)):

@@ -60,7 +60,7 @@ def test_after_three_losses_all_that_was_read_is_leased(places: list[Place]) -> 
     stopped: list[sluice.LeaseHeld] = []
 
     def rival(place: Place, origin: str) -> None:
-        place.open(timeout_s=0.3).append(flights((origin, 1, 1)))
+        place.open(timeout_s=2).append(flights((origin, 1, 1)))
 
     def work(tx: sluice.JointTransaction) -> int:
         nonlocal attempts

@@ -228,7 +228,7 @@ def test_a_waiting_client_looks_now_and_then_while_the_nodes_of_all_tables_are_l
     if when is ratifies:  # the coordinator acknowledged that, and then lost it
         for table in world.tables.values():
             table.objects.disk.fail_before("put_if_absent", times=10_000)
-        commits = client.commit(client.intents("ab"), timeout_s=0.6)
+        commits = client.commit(client.intents("ab"), timeout_s=2)
         assert not any(commit.published for commit in commits.values())
     else:
         with pytest.raises(OutcomeUnknown):

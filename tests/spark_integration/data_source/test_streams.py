@@ -70,6 +70,7 @@ def test_a_first_snapshot_then_what_is_new_from_one_checkpoint(stream: Stream) -
     assert latest_of(source) == {"version": table.snapshot().version, "versionsBehind": 0, "bytesBehind": 0}
 
 
+@pytest.mark.long
 def test_limits_cut_what_is_there_and_a_restart_goes_on(stream: Stream) -> None:
     table = stream.place.table()
     for first in range(0, 10, 2):
@@ -114,6 +115,7 @@ def latest_of(source: Any) -> dict[str, int]:
     return found
 
 
+@pytest.mark.long
 def test_changes_with_a_first_snapshot(stream: Stream) -> None:
     table = stream.place.table()
     table.append(rows(1, 2))

@@ -126,7 +126,7 @@ def flat(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return {name: each for pair in pairs for name, each in pair.items()}
 
 
-@settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=tables())
 def test_both_ways_give_the_same_rows_and_statistics(drawn: tuple[pa.Table, list[str]], place: Place, tmp_path: Path) -> None:
     data, partitions = drawn

@@ -341,6 +341,7 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
     assert rows_of(table) == expected | dict.fromkeys([7, -8], new)
 
 
+@pytest.mark.long
 def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
     """Each in a thread that repeats it until it is committed: no row is lost."""
     table = made(place, by=())
@@ -359,7 +360,7 @@ def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
     assert len(found) == 101 + 4
 
 
-@pytest.mark.parametrize(("vectors", "changes"), [("true", "false"), ("false", "true")])
+@pytest.mark.parametrize(("vectors", "changes"), [("true", "false"), pytest.param("false", "true", marks=pytest.mark.long)])
 def test_other_engines_read_the_result(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     # polars 2.1 overlooks the deletion vectors of files whose paths are escaped, as a partition's with a space are
     table = made(place, vectors, changes, by=() if vectors == "true" else ("p",))
@@ -374,7 +375,7 @@ def test_other_engines_read_the_result(spark: SparkSession, place: Place, vector
         assert {row["id"]: row["p"] for row in found} == partitions
 
 
-@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("local", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_merge_reads_nothing_between_its_keys(spark: SparkSession, place: Place, local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_VALUES_MAX", "_REMEMBERED_MAX", *([] if local else ["_LOCAL_BYTES_MAX"])):
         monkeypatch.setattr(sources, name, -1)  # as for many keys

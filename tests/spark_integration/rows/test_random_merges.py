@@ -215,7 +215,7 @@ TABLES = itertools.count()
 LAYOUTS = st.builds(Layout, *[st.booleans()] * 4, st.sampled_from(["local", "sent", "kept", "read"]), st.booleans())
 EXAMPLES = int(os.environ.get("EXAMPLES", "300"))
 RANDOM = settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None
 )
 
 

@@ -541,7 +541,8 @@ def test_a_missing_file_is_named(lonely: Place) -> None:
     assert ".parquet is gone" in error.message
 
 
-@pytest.mark.parametrize("program", ["restarted", pytest.param("unpinned", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("program", ["restarted", "unpinned"])
 def test_contexts_and_threads_of_other_programs(program: str, tmp_path: Path) -> None:
     """A context that was stopped and started again, threads without pins: a JVM learns of both at its start, so each has its own."""
     runs_to_its_end(program, tmp_path, {})

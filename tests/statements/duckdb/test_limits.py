@@ -65,8 +65,10 @@ def test_python_has_the_same_limits(numbers: Warehouse) -> None:
 def test_what_is_within_the_limits_is_done(numbers: Warehouse) -> None:
     deep = "(" * LEVELS_MAX + "id = 1" + ")" * LEVELS_MAX
     chain = "id" + " + 0" * (OPERATORS_MAX - 10) + " = 1"
-    for where in (deep, chain, "id IN (1, " + ", ".join(map(str, range(10, 20_000))) + ")"):
+    many = "id IN (1, " + ", ".join(map(str, range(10, 20_000))) + ")"
+    for where in (deep, chain, many):
         assert numbers.rows(f"SELECT id FROM sales.n WHERE {where}") == [(1,)]
+    for where in (deep, chain):
         numbers.sql(f"UPDATE sales.n SET name = 'x' WHERE {where}")
     assert numbers.rows("SELECT id, name FROM sales.n") == [(1, "x"), (2, "b")]
 

@@ -48,7 +48,7 @@ WAYS: dict[str, tuple[Callable[[Warehouse, int], Any], int]] = {
 }
 
 
-ALWAYS = ("saveAsTable append", "IF NOT EXISTS AS SELECT", "createOrReplace")
+ALWAYS = ("saveAsTable append", "IF NOT EXISTS AS SELECT")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.long] * (way not in ALWAYS)) for way in WAYS])
@@ -59,7 +59,7 @@ def test_all_threads_succeed_and_there_is_one_table(warehouse: Warehouse, way: s
     assert [each.name for each in warehouse.catalog.tables("sales")] == ["orders"]
 
 
-@pytest.mark.parametrize("how", ["createIfNotExists", "createOrReplace"])
+@pytest.mark.parametrize("how", [pytest.param("createIfNotExists", marks=pytest.mark.long), "createOrReplace"])
 def test_all_builders_succeed(warehouse: Warehouse, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_COORDINATOR", warehouse.coordinator)
     at_once(lambda number: made(warehouse, number, how))

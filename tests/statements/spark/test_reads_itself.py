@@ -191,11 +191,8 @@ BESIDE: Final[dict[str, tuple[Callable[[Warehouse, sluice.Table], Any], dict[str
 
 
 def levels() -> list[Any]:
-    """One way of writing for each level and two ways of reading; all with all in the long tests."""
-    short = {
-        *zip(LEVELS, ["load"] * 3, ["joint append", "save", "MERGE"], strict=True),
-        ("WriteSerializable", "IN", "joint MERGE"),
-    }
+    """Each level with another way of writing, and two ways of reading; all with all in the long tests."""
+    short = {("Serializable", "load", "joint append"), ("WriteSerializable", "IN", "joint MERGE"), ("SnapshotIsolation", "load", "MERGE")}
     every = product(LEVELS, [each for each in READS if each not in WHOLE], ["save", "joint append", "MERGE", "joint MERGE"])
     return [pytest.param(*each, marks=[] if each in short else pytest.mark.long) for each in every]
 

@@ -91,6 +91,12 @@ def test_subqueries_in_values(warehouse: Warehouse, orders: sluice.Table) -> Non
     assert warehouse.held("sales.orders") == [(1, "mo", 1.0), (2, "mo", 21.0), (3, "mo", -1.0)]
     with pytest.raises(Exception, match="SCALAR_SUBQUERY_TOO_MANY_ROWS"):
         warehouse.sql("UPDATE sales.orders SET v = (SELECT w FROM others)")
+
+
+@pytest.mark.long
+def test_subqueries_in_all_clauses_of_a_merge(warehouse: Warehouse) -> None:
+    warehouse.made("sales.orders", ORDERS, (1, "mo", 1.0), (2, "mo", 21.0), (3, "mo", -1.0), partition_by=["day"])
+    warehouse.made("others", pa.schema([pa.field("id", pa.int64()), pa.field("w", pa.float64())]), (1, 10.0), (2, 20.0), (2, 21.0))
     merged = warehouse.sql(
         """
         MERGE INTO sales.orders t USING others s ON t.id = s.id AND s.w IN (SELECT max(w) FROM others GROUP BY id)

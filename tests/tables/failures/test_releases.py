@@ -147,7 +147,9 @@ def test_an_intent_this_release_does_not_know_is_decided_by_those_who_do(place: 
     assert place.values() == [0, 0, 100, 200]
 
 
-@pytest.mark.parametrize("constant", ["BATCH_FORMAT", "HEAD_FORMAT", "PUBLISHED_FORMAT"])
+@pytest.mark.parametrize(
+    "constant", ["BATCH_FORMAT", *(pytest.param(name, marks=pytest.mark.long) for name in ("HEAD_FORMAT", "PUBLISHED_FORMAT"))]
+)
 def test_other_records_this_release_does_not_know(place: Place, tmp_path: Path, constant: str) -> None:
     newer = Release.changed(tmp_path / "newer", raised(constant))
     newer.write(place.order(fast_path=True))

@@ -22,7 +22,7 @@ LONG = pytest.mark.long
 
 @pytest.mark.parametrize(
     ("count", "seconds", "most"),
-    [(6, 120.0, 30), pytest.param(8, 12.0, 1_000_000, marks=LONG), pytest.param(16, 60.0, 1_000_000, marks=LONG)],
+    [(4, 120.0, 20), pytest.param(8, 12.0, 1_000_000, marks=LONG), pytest.param(16, 60.0, 1_000_000, marks=LONG)],
 )
 def test_processes_append_and_overwrite(tmp_path: Path, zookeeper_address: str, count: int, seconds: float, most: int) -> None:
     """Until each did its share, or as many as they can in a time: then none gets less than half of what others get."""

@@ -20,7 +20,7 @@ from sluice.tables.maintain import compaction
 from tests.tables.conftest import Place, flights, rows_of
 
 LIMIT_S = 0.6
-OVERSHOOT_S = 5.0
+OVERSHOOT_S = 15.0
 """A busy machine may take so long to notice the end; the requests would wait for half a minute."""
 
 
@@ -190,4 +190,4 @@ def test_the_commands_take_a_time(place: Place, slow: Slow) -> None:
     slow.let_wait("put")
     began = time.monotonic()
     assert CliRunner().invoke(main, ["vacuum", *options, "0.5", "--retain-hours", "0", "--force"]).exit_code != 0
-    assert time.monotonic() - began <= 5
+    assert time.monotonic() - began <= OVERSHOOT_S

@@ -63,7 +63,7 @@ def test_after_a_loss_nobody_changes_what_was_read(place: Place, table: sluice.T
             by_another(add_one(place))
         assert held.value.retryable
         by_another(add_one(place, "origin = 'LGA'"))
-        by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 7))))
+        by_another(lambda: place.open().append(flights(("JFK", 1, 7))))
     by_another(add_one(place))
     assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 8), ("JFK", 1, 102), ("LGA", 1, 1)]
 
@@ -280,7 +280,7 @@ def test_two_turns_that_wait_for_each_other_are_given_up(place: Place) -> None:
     assert right == {"JFK": 101, "EWR": 112}
 
 
-@pytest.mark.parametrize("timeout", [lambda: 3.0, lambda: sluice.Deadline.after(3.0)], ids=["seconds", "deadline"])
+@pytest.mark.parametrize("timeout", [lambda: 10.0, lambda: sluice.Deadline.after(10.0)], ids=["seconds", "deadline"])
 def test_waiting_for_a_turn_leaves_time_to_commit(place: Place, table: sluice.Table, timeout: Callable[[], Timeout]) -> None:
     """A turn on the whole table is not to be had while somebody leases another part of it."""
     lose(table, place)
@@ -299,7 +299,7 @@ def test_waiting_for_a_turn_leaves_time_to_commit(place: Place, table: sluice.Ta
         try:
             began = time.monotonic()
             assert table.update({"delay": "delay + 100"}, JFK, timeout_s=timeout()) is not None
-            assert time.monotonic() - began < 2.9
+            assert time.monotonic() - began < 9.9
         finally:
             done.set()
 
@@ -307,11 +307,11 @@ def test_waiting_for_a_turn_leaves_time_to_commit(place: Place, table: sluice.Ta
 def test_a_turn_does_not_stop_other_transactions_of_its_thread(place: Place, table: sluice.Table) -> None:
     """A thread that works on two transactions at once would wait for itself."""
     lose(table, place)
-    first = place.open(timeout_s=5, application="long").begin()
+    first = place.open(timeout_s=30, application="long").begin()
     first.update({"delay": "delay + 100"}, JFK)
-    second = place.open(timeout_s=5, application="long")
+    second = place.open(timeout_s=30, application="long")
     begun = time.monotonic()
     assert second.update({"delay": "delay + 1"}, JFK) is not None
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 14
     with pytest.raises(sluice.ConcurrentModification):
         first.commit()
