@@ -70,8 +70,8 @@ def transaction(
             by_engine=by_engine,
             **terms,
         )
-    given = {"coordinator": coordinator, "tables": (*named, *tables), "storage_options": storage_options, "if_version": if_version}
-    for name, value in given.items():
+    fixed = {"coordinator": coordinator, "tables": (*named, *tables), "storage_options": storage_options, "if_version": if_version}
+    for name, value in fixed.items():
         if value:
             raise InvalidRequest(f"consumer and {name} were given: the consumer was opened with its tables, leave {name} out")
     return consumer.transaction(foreign=_dataframes, by_engine=by_engine, **terms)

@@ -63,12 +63,12 @@ def _place(number: int) -> ChangePlace:
 
 def _places_in(snapshot: Snapshot, table_id: str, name: str) -> dict[int, ChangePlace]:
     """The places of a consumer that an output recorded, by run."""
-    found: dict[int, ChangePlace] = {}
+    places: dict[int, ChangePlace] = {}
     for application, written in snapshot.app_transactions.items():
         parts = application.split(":", 3)
         if len(parts) == 4 and parts[:2] == [_APPLICATION, table_id] and parts[3] == name:
-            found[int(parts[2])] = _place(written.version)
-    return found
+            places[int(parts[2])] = _place(written.version)
+    return places
 
 
 def _told(place: ChangePlace | None) -> str:
@@ -253,17 +253,17 @@ class Consumer:
         record = self._hold.record
         shown = {location: table.access.read(None, "latest") for location, table in self._into.items()}
         recorded = {location: _places_in(snapshot, self._table_id, self.name) for location, snapshot in shown.items()}
-        known = [] if record is None else [(record.run, self.place)]
+        recorded_places = [] if record is None else [(record.run, self.place)]
         # check: outputs-say-how-far (max(each.items()) -> (0, ChangePlace(-1)))
-        known += [max(each.items()) for each in recorded.values() if each]
-        if not known:
+        recorded_places += [max(each.items()) for each in recorded.values() if each]
+        if not recorded_places:
             return 0, ChangePlace(latest_of(self._table) if self._after is None else self._after)
-        run, place = max(known)
+        run, place = max(recorded_places)
         self._written = {location: each.get(run) for location, each in recorded.items()}
-        found = {each for each in self._written.values() if each is not None}
-        if found and len({*self._written.values()}) > 1:
+        distinct = {each for each in self._written.values() if each is not None}
+        if distinct and len({*self._written.values()}) > 1:
             tables = {location: table.coordinated for location, table in self._into.items()}
-            application = _application(self._table_id, self.name, run), _number(max(found))
+            application = _application(self._table_id, self.name, run), _number(max(distinct))
             # check: half-consumed-is-not-consumed
             done_in_all(tables, application, "published", {location: snapshot.version for location, snapshot in shown.items()})
         return run, place

@@ -51,7 +51,7 @@ from .write.repeated_writes import done_in_all
 from .write.requirements import snapshot_for_change
 from .write.row_operations import add_files, require_room_for
 from .write.terms import OnceArgs, terms_of
-from .write.transaction_end import ABORTED, OpenTransaction
+from .write.transaction_end import OpenTransaction
 from .write.upsert import newest_key
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         ]
         if not gone_on:
             return {location: latest[location] for location in fresh}
-        found: dict[str, int] = {}
+        versions: dict[str, int] = {}
         for location in fresh:
             version = version_beside(gone_on, contexts[location])
             if version is None:
@@ -361,8 +361,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                     transaction_id=self._id,
                     facts={"table": location},
                 )
-            found[location] = version
-        return found
+            versions[location] = version
+        return versions
 
     def _submit(self, limit: Timeout) -> CommitInfo:
         repeated = self._repeated(limit)
@@ -398,7 +398,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _ended(self, *, won: bool) -> None:
         if self._chance is not None:
             self._chance.end(won=won)
-        if self._state == ABORTED:
+        if not won:
             for part in self._parts.values():
                 part.discard()
 
@@ -416,14 +416,14 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return changes
 
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
-        found: dict[str, Commit] = {}
+        commits: dict[str, Commit] = {}
         for table, change in self._changes or ():
             outcome = outcome_of(table, self._id, limit, after=self._read_version(table), withdrawing=withdrawing)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
-                found[_at(table)] = outcome.commit
-        return CommitInfo(found) if found else None
+                commits[_at(table)] = outcome.commit
+        return CommitInfo(commits) if commits else None
 
     def _read_version(self, table: OpenTable) -> int:
         return self._parts[_at(table)].read_version
@@ -431,8 +431,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _repeated(self, limit: Timeout) -> CommitInfo | None:
         """The commits that wrote the application's transaction, in the tables that it wrote. Raises HalfCommitted."""
         with self._bounding(limit):
-            found = self._done_before()
-        return CommitInfo(found) if found else None
+            commits = self._done_before()
+        return CommitInfo(commits) if commits else None
 
     def _done_before(self) -> Mapping[str, Commit]:
         once = self._terms.once

@@ -339,9 +339,9 @@ class Table(TableManagement):
         With `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last
         conflict, and the exceptions of `work`, after which nothing is committed.
         """
-        application, wanted = self.coordinated.application, self._terms(terms)
-        begin = partial(self._begun, wanted)
-        return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=wanted.timeout_s, application=application)
+        application, commit_terms = self.coordinated.application, self._terms(terms)
+        begin = partial(self._begun, commit_terms)
+        return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=commit_terms.timeout_s, application=application)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -78,18 +78,18 @@ class TableWrites:
         With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction. The history shows
         the text `user_metadata` with the commit.
         """
-        wanted = self._terms(terms)
-        if read_where is not None and wanted.read_version is None:
+        commit_terms = self._terms(terms)
+        if read_where is not None and commit_terms.read_version is None:
             raise InvalidRequest(
                 f"read_where={read_where!r} was given without read_version: give the version that was read", where=read_where
             )
 
         def write(each: Transaction) -> None:
-            if wanted.read_version is not None:
+            if commit_terms.read_version is not None:
                 each.depend_on(read_where)
             each.append(rows, merge_schema=merge_schema)
 
-        return self._done(wanted, write, blind=wanted.read_version is None and wanted.if_version is None)
+        return self._done(commit_terms, write, blind=commit_terms.read_version is None and commit_terms.if_version is None)
 
     def overwrite(
         self,
@@ -206,12 +206,12 @@ class TableWrites:
         With `read_version` an append depends on what that version held, as for `append`. With `replaced` an overwrite gives the table the
         schema of the rows, too.
         """
-        wanted = self._terms(terms)
-        with bounding(wanted.timeout_s, self._access.clock):
+        commit_terms = self._terms(terms)
+        with bounding(commit_terms.timeout_s, self._access.clock):
             return plan_write(
                 self.coordinated,
                 schema,
-                replace(wanted, timeout_s=self._timeout_s),
+                replace(commit_terms, timeout_s=self._timeout_s),
                 mode=mode,
                 where=where,
                 read_where=read_where,

@@ -78,10 +78,10 @@ def repeated(
     raise InvariantBroken("the last attempt neither returned nor raised")
 
 
-def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: Timeout, name: str) -> None:
+def _escalate(requests: list[LeaseOn], held: ExitStack, timeout_s: Timeout, name: str) -> None:
     """Take exclusive leases; go on without them if that would be a deadlock, or if nothing was read."""
     try:
-        if wanted:
-            held.enter_context(leases(wanted, wait_s=Deadline.of(timeout_s)))
+        if requests:
+            held.enter_context(leases(requests, wait_s=Deadline.of(timeout_s)))
     except DeadlockDetected as circle:
         _log.info("%s, and goes on without a lease: %s", name, circle)

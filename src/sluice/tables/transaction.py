@@ -47,7 +47,7 @@ from .write.repeated_writes import done_before
 from .write.requirements import complete_plan, require_no_later_version, require_replaceable, require_unchanged
 from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
 from .write.terms import transaction_actions
-from .write.transaction_end import ABORTED, OpenTransaction
+from .write.transaction_end import OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 
 _log = logging.getLogger(__name__)
@@ -82,9 +82,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         stricter(table_isolation(snapshot.configuration), terms.isolation)
         self._table, self._clock = table, table.clock
         self._terms, self._chance, self._planned = terms, chance, planned
-        chosen_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
-        self._draft = Draft(table.store, snapshot, chosen_id, partial(require_room, table))
-        self._filed_id = chosen_id
+        self._filed_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
+        self._draft = Draft(table.store, snapshot, self._filed_id, partial(require_room, table))
         self._steps: list[Step] = []
         self._operations: list[tuple[str, Reads | None]] = []
         """The operations, by the names of Delta's history, and what each read."""
@@ -236,8 +235,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         `create` says that the caller would have created the table, which the history shows (CREATE OR REPLACE TABLE).
         """
         rows = None if rows is None else arrow_of(rows)
-        given = None if rows is None else schema_of(rows)
-        fields = schema if schema is not None or given is None else from_arrow(given)
+        of_rows = None if rows is None else schema_of(rows)
+        fields = schema if schema is not None or of_rows is None else from_arrow(of_rows)
         if fields is None:
             raise InvalidRequest("replace() needs the table's schema: give schema=, or rows whose schema is known before they are read")
         operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"
@@ -501,11 +500,11 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def _ended(self, *, won: bool) -> None:
         self._chance.end(won=won)
-        if self._state == ABORTED:
+        if not won:
             self.discard()
 
     def discard(self) -> None:
-        """Delete the files of a transaction that was never filed, and never will be."""
+        """Delete the files of a transaction that is not committed, and never will be."""
         actions = () if self._change is None else self._change.actions
         self._draft.discard(uri_to_path(each.path) for each in actions if isinstance(each, (AddFile, AddCDCFile)))
 

@@ -63,7 +63,7 @@ def running(directory: Path) -> dict[int, str]:
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        words = [word.decode() for word in command]
+        words = [os.fsdecode(word) for word in command]  # other programs have arguments that are no UTF-8
         if str(directory) in words and any(word.endswith("supervisor.py") for word in words):
             found[int(folder.name)] = "supervisor"
         elif mark_of(directory) in words:

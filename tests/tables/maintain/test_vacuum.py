@@ -339,14 +339,17 @@ def test_what_is_ratified_and_not_published_stays(place: Place) -> None:
     assert Snapshot.load(writer.access.store).num_files == 4
 
 
-def test_a_refused_transactions_files_go_when_its_client_does(place: Place) -> None:
+def test_files_that_a_refused_transaction_could_not_delete_go_when_its_client_does(place: Place) -> None:
     table = filled(place)
+    disk = disk_of(place)
     writer = Writer(place)
     loser = writer.table.begin()
     loser.overwrite(flights(("JFK", 1, 5)), where="origin = 'JFK'")
     table.overwrite(flights(("JFK", 1, 6)), where="origin = 'JFK'")
+    disk.fail_before("delete", times=1_000)
     with pytest.raises(sluice.ConcurrentModification):
         loser.commit()
+    mend(disk)
     assert table.vacuum().garbage == ()
     writer.dies()
     assert counted(table.vacuum()) == {"orphan": 1}

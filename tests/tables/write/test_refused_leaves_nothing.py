@@ -1,4 +1,4 @@
-"""What a refusal leaves behind: nothing of a transaction that was never filed."""
+"""What a refusal leaves behind: nothing."""
 
 from __future__ import annotations
 
@@ -65,6 +65,41 @@ def test_a_block_whose_later_operation_is_refused(
         transaction.delete("no_such_column = 1")
     assert files_below(tmp_path) == before
     assert table.refresh().version == 2 - (vectors == "true")
+
+
+@pytest.mark.parametrize("operation", [delete, update, upsert])
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_a_transaction_that_lost(place: Place, table: sluice.Table, tmp_path: Path, operation: Callable[[Any], None], vectors: str) -> None:
+    """Its client deletes the files when it hears of the refusal, which is final: no garbage collection has to find them."""
+    table.set_properties({"delta.enableDeletionVectors": vectors})
+    transaction = table.begin("Serializable")
+    transaction.scan()
+    operation(transaction)
+    assert operation is delete or any(transaction.id in path for path in files_below(tmp_path))
+    place.open().overwrite(flights(("LGA", 9, 9)))
+    with pytest.raises(sluice.ConcurrentModification):
+        transaction.commit()
+    assert transaction.state == "refused"
+    assert [path for path in files_below(tmp_path) if transaction.id in path] == []
+
+
+def test_a_transaction_that_was_withdrawn(table: sluice.Table, tmp_path: Path) -> None:
+    before = files_below(tmp_path)
+    transaction = table.begin()
+    transaction.append(flights(("LGA", 3, 1)))
+    assert transaction.withdraw() is None
+    assert files_below(tmp_path) == before
+
+
+def test_all_parts_of_a_transaction_over_several_tables_that_lost_in_one(place: Place, table: sluice.Table, tmp_path: Path) -> None:
+    other = sluice.Table.create(tmp_path / "other", FLIGHTS, coordinator=place.coordinator)
+    joint = sluice.transaction(tables=[table, other], if_version={other: 0})
+    joint[table].append(flights(("LGA", 3, 1)))
+    joint[other].append(flights(("LGA", 3, 1)))
+    sluice.Table.open(other.location, coordinator=place.coordinator).append(flights(("LGA", 9, 9)))
+    with pytest.raises(sluice.ConcurrentModification):
+        joint.commit()
+    assert [path for path in files_below(tmp_path) if joint.id in path] == []
 
 
 def test_an_operation_that_fails_and_is_passed_over_leaves_nothing_of_an_aborted_block(table: sluice.Table, tmp_path: Path) -> None:

@@ -367,11 +367,11 @@ def _rewriting(snapshot: Snapshot, schema: StructType, request: CompactionReques
     )
 
 
-def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
+def _target(size: int | str | None, configuration: Mapping[str, str]) -> int:
     """The size of new files in bytes."""
-    if asked is None:
+    if size is None:
         return file_size_of(configuration)
-    return asked if isinstance(asked, int) else RULES["target_file_size"].of_text("target_file_size", asked)
+    return size if isinstance(size, int) else RULES["target_file_size"].of_text("target_file_size", size)
 
 
 def _in_scope(snapshot: Snapshot, schema: StructType, rewriting: _Rewriting, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:

@@ -90,19 +90,19 @@ def analyze(
     """
     snapshot = snapshot_for_change(table, terms.if_version)
     schema = parse_schema(snapshot.metadata.schema_string)
-    wanted = _wanted(columns, schema, snapshot)
-    work = _Work(table, snapshot, schema, wanted)
+    leaves_of_interest = _wanted(columns, schema, snapshot)
+    work = _Work(table, snapshot, schema, leaves_of_interest)
     lacking = elsewhere = footers = rows = nbytes = 0
     commit: Commit | None = None
-    for share in _shares(snapshot, wanted):
+    for share in _shares(snapshot, leaves_of_interest):
         own = [add for add in share if absolute(table.location, add.path) is None]
         elsewhere += len(share) - len(own)
-        found = [each for each in work.done(own) if each.stats != each.add.stats]
+        completed = [each for each in work.done(own) if each.stats != each.add.stats]
         lacking += len(own)
-        rows += sum(each.read_rows for each in found)
-        footers += sum(not each.read_rows for each in found)
-        nbytes += sum(each.add.size for each in found if each.read_rows)
-        last = _commit(table, found, terms) if found else None
+        rows += sum(each.read_rows for each in completed)
+        footers += sum(not each.read_rows for each in completed)
+        nbytes += sum(each.add.size for each in completed if each.read_rows)
+        last = _commit(table, completed, terms) if completed else None
         if last is not None:
             terms = terms if terms.if_version is None else replace(terms, if_version=last.version)
             commit = last if commit is None else replace(last, commits=commit.commits + 1)
@@ -116,14 +116,14 @@ def _wanted(columns: str | Iterable[str] | None, schema: StructType, snapshot: S
     if columns is None:
         return leaves(schema, partitions, indexed_columns_of(snapshot.configuration))
     every = leaves(schema, partitions, -1)
-    found: list[Leaf] = []
+    chosen: list[Leaf] = []
     for name in [columns] if isinstance(columns, str) else columns:
         path = path_of(name, schema)
         field_at(schema, path)
         if path[0] in partitions:
             raise InvalidRequest(f"{name!r} is a partition column, whose values the log has: leave it out", column=name)
-        found += [leaf for leaf in every if leaf.path[: len(path)] == path and leaf not in found]
-    return tuple(found)
+        chosen += [leaf for leaf in every if leaf.path[: len(path)] == path and leaf not in chosen]
+    return tuple(chosen)
 
 
 def _shares(snapshot: Snapshot, wanted: Sequence[Leaf]) -> Iterator[list[AddFile]]:
@@ -234,10 +234,10 @@ def _change(table: OpenTable, stats: dict[tuple[str, str], _Found], terms: Terms
     paths = pa.array([path for path, _ in stats], pa.string())
     there = picked(latest.files, pc.is_in(latest.files["path"].combine_chunks().cast(pa.string()), value_set=paths))
     adds = [
-        replace(add, stats=known.stats, data_change=False)
+        replace(add, stats=analyzed.stats, data_change=False)
         for add in adds_of(there)
-        for known in (stats.get(add.key),)
-        if known is not None and known.add.stats == add.stats
+        for analyzed in (stats.get(add.key),)
+        if analyzed is not None and analyzed.add.stats == add.stats
     ]
     if not adds:
         return None

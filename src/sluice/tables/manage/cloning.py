@@ -44,7 +44,7 @@ class _Original:
 
     version: Snapshot
     adds: Sequence[AddFile]
-    asked: Mapping[str, str]
+    settings: Mapping[str, str]
     parameters: Mapping[str, str]
     sizes: Mapping[str, int]
 
@@ -76,14 +76,14 @@ def clone(
     check_writable(then.protocol, then.metadata)
     adds = [_at_home(location, add) for add in adds_of(then.files)]
     vectors = any(add.deletion_vector is not None for add in adds)
-    asked = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
-    asked |= dict(properties or {})
+    settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
+    settings |= dict(properties or {})
     if vectors:
-        asked[FEATURE_PREFIX + "deletionVectors"] = "supported"
+        settings[FEATURE_PREFIX + "deletionVectors"] = "supported"
     parameters = {"source": location, "sourceVersion": str(version), "isShallow": "true"}
     sizes = {"sourceTableSize": then.size_bytes, "sourceNumOfFiles": then.num_files, "numCopiedFiles": 0, "copiedFilesSize": 0}
 
-    original = _Original(then, adds, asked, parameters, sizes)
+    original = _Original(then, adds, settings, parameters, sizes)
 
     def create() -> tuple[OpenTable, Commit]:
         return _created(target, original, timeout_s)
@@ -111,7 +111,7 @@ def _created_or_replaced(
 def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
     then, adds = original.version, original.adds
     tracked = {ROW_TRACKING_KEY: "true"} if then.configuration.get(ROW_TRACKING_KEY, "false").lower() == "true" else {}
-    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.asked, **tracked}).metadata
+    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.settings, **tracked}).metadata
     if tracked:  # files with copied rows keep their ids in columns of these names
         names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
@@ -127,11 +127,12 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
 
 
 def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Commit:
-    then, adds, asked = original.version, original.adds, original.asked
+    then, adds, settings = original.version, original.adds, original.settings
     latest = table.latest()
     check_writable(latest.protocol, latest.metadata)
     require_replaceable(table.location, latest)
-    becomes = redefined(latest, parse_schema(then.metadata.schema_string), then.partition_columns, asked, "CLONE", clustering_names(then))
+    struct = parse_schema(then.metadata.schema_string)
+    becomes = redefined(latest, struct, then.partition_columns, settings, "CLONE", clustering_names(then))
     metadata = becomes.metadata
     if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
         # a former clone of that table: ids that its files carry could be given to other rows here

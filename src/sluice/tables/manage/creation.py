@@ -133,8 +133,8 @@ def new_table(
 
 def first_actions(metadata: Metadata, clock_ms: int, clustering: Sequence[DomainMetadata] = ()) -> tuple[Action, ...]:
     """The actions of a table's first version: its protocol, its metadata, how it is clustered, and where row ids begin, if it has them."""
-    asked = {FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"} if clustering else {}
-    protocol = new_protocol(parse_schema(metadata.schema_string), {**metadata.configuration, **asked})
+    features = {FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"} if clustering else {}
+    protocol = new_protocol(parse_schema(metadata.schema_string), {**metadata.configuration, **features})
     # features requested by name are in the protocol now
     kept = {key: value for key, value in metadata.configuration.items() if not key.startswith(FEATURE_PREFIX)}
     metadata = replace(metadata, configuration=kept, created_time=clock_ms)

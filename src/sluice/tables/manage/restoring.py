@@ -174,8 +174,8 @@ def _text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _metadata(latest: Snapshot, then: Snapshot) -> Metadata:
     """The earlier metadata, with what sluice keeps in the properties as it is now."""
     kept = {key: value for key, value in latest.configuration.items() if is_kept_by_sluice(key)}
-    asked = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
-    return replace(then.metadata, id=latest.metadata.id, configuration={**asked, **kept})
+    settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
+    return replace(then.metadata, id=latest.metadata.id, configuration={**settings, **kept})
 
 
 def _protocol(latest: Snapshot, then: Snapshot) -> Protocol:

@@ -151,18 +151,18 @@ def _require_all(missing: Sequence[str], why: str) -> None:
 
 def require_whole_structs(data: pa.Schema, schema: StructType) -> None:
     """Raise SchemaMismatch if a struct of the data, on any level, lacks a field of the table's: it replaces what the field has."""
-    known = [(each, column) for each in data if (column := schema.get(each.name)) is not None]
-    missing = [name for each, column in known for name in _lacking_inside(each.type, column.type, column.name)]
+    columns = [(each, column) for each in data if (column := schema.get(each.name)) is not None]
+    missing = [name for each, column in columns for name in _lacking_inside(each.type, column.type, column.name)]
     _require_all(missing, "structs are replaced as a whole: give all their fields")
 
 
 def _lacking(data: Iterable[pa.Field], schema: StructType, path: str = "") -> Iterator[str]:
     """The columns of a schema that the data lack, inside structs, too; `void` columns cannot be lacking."""
-    found = {each.name.lower(): each.type for each in data}
+    types = {each.name.lower(): each.type for each in data}
     for each in schema.fields:
         name = f"{path}{each.name}"
-        if each.name.lower() in found:
-            yield from _lacking_inside(found[each.name.lower()], each.type, name)
+        if each.name.lower() in types:
+            yield from _lacking_inside(types[each.name.lower()], each.type, name)
         elif each.type != VOID:
             yield name
 

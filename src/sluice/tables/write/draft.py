@@ -332,7 +332,7 @@ class Draft:
         return written
 
     def discard(self, others: Iterable[str] = ()) -> None:
-        """Delete what this transaction stored, and these other keys, which were never filed: only names that hold its id."""
+        """Delete what this transaction stored, and these other keys, of no commit: only names that hold its id."""
         own = sorted(key for key in {*self._written, *others} - self.staged if self.transaction_id in key)
         for key in own:
             with suppress(SluiceError):  # garbage collection finds it by the id

@@ -58,9 +58,9 @@ def redefined(
     check_new_schema(struct, columns)
     check_definitions(struct)
     configuration, name, description = dict(base.configuration), base.metadata.name, base.metadata.description
-    asked: Mapping[str, str] = {}
+    requested: Mapping[str, str] = {}
     if properties is not None:
-        configuration, asked, name, description = _configuration(base, properties), properties, None, comment
+        configuration, requested, name, description = _configuration(base, properties), properties, None, comment
     check_settings(configuration, struct)
     text = base.metadata.schema_string if struct == parse_schema(base.metadata.schema_string) else schema_to_json(struct)
     metadata = replace(
@@ -68,8 +68,8 @@ def redefined(
     )
     clustering = _clustering(base, metadata, struct, () if cluster_by is None and properties is not None else cluster_by)
     if clustering:
-        asked = {**asked, FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}
-    needed = writer_features(new_protocol(struct, {**configuration, **asked}))
+        requested = {**requested, FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}
+    needed = writer_features(new_protocol(struct, {**configuration, **requested}))
     lacking = needed - writer_features(base.protocol)
     protocol = with_features(base.protocol, lacking) if lacking else base.protocol
     check_writable(protocol, metadata)
@@ -91,9 +91,9 @@ class Replaced:
     @staticmethod
     def of(overwrite_schema: bool, partition_by: Sequence[str] | None, cluster_by: str | Sequence[str] | None) -> Replaced | None:
         """What arguments ask for; None: the table stays as it is. Raises InvalidRequest for columns without `overwrite_schema`."""
-        given = next((name for name, value in (("partition_by", partition_by), ("cluster_by", cluster_by)) if value is not None), None)
-        if not overwrite_schema and given is not None:
-            raise InvalidRequest(f"{given} of an existing table changes only with all its data: give overwrite_schema=True, too")
+        named = next((name for name, value in (("partition_by", partition_by), ("cluster_by", cluster_by)) if value is not None), None)
+        if not overwrite_schema and named is not None:
+            raise InvalidRequest(f"{named} of an existing table changes only with all its data: give overwrite_schema=True, too")
         return Replaced(partition_by, cluster_by) if overwrite_schema else None
 
     def by(self, base: Snapshot, schema: pa.Schema | None) -> Redefinition:
@@ -124,9 +124,9 @@ def _clustering(
 
     A table that was clustered once says it again, so that a concurrent CLUSTER BY meets it.
     """
-    asked = clustering_names(base) if cluster_by is None else cluster_by
+    columns = clustering_names(base) if cluster_by is None else cluster_by
     try:
-        paths = clustered_by(asked, struct, metadata.partition_columns, metadata.configuration)
+        paths = clustered_by(columns, struct, metadata.partition_columns, metadata.configuration)
     except InvalidRequest as unfit:
         if cluster_by is None:
             unfit.tell("; the table is clustered so now: say by which columns it is clustered then, cluster_by=[...] ([] for none)")

@@ -136,8 +136,8 @@ def check_plan(table: OpenTable, plan: WritePlan, files: Sequence[AddFile] = ())
     latest = table.latest()
     if plan.terms.once is not None:
         app, number = plan.terms.once
-        known = latest.app_transactions.get(app)
-        if known is not None and known.version >= number:
+        recorded = latest.app_transactions.get(app)
+        if recorded is not None and recorded.version >= number:
             return  # the existing commit will be the answer
     is_plain = plan.mode == "append" and not plan.depends and plan.terms.if_version is None
     if is_plain and plan.terms.once is None and latest.metadata == plan.metadata:

@@ -81,8 +81,8 @@ def terms_of(args: Mapping[str, Any], *, ack: str, timeout_s: Timeout) -> Terms:
     """The terms that keywords say; `ack` and `timeout_s` are the table's own. Raises InvalidRequest for keywords that contradict."""
     key, once = args.get("key"), args.get("transaction")
     once = once if key is None else application_transaction(once, key)
-    given = {name: value for name, value in args.items() if value is not None and name not in _OWN}
-    return Terms(**{"ack": ack, "timeout_s": timeout_s, "once": once, **given})
+    said = {name: value for name, value in args.items() if value is not None and name not in _OWN}
+    return Terms(**{"ack": ack, "timeout_s": timeout_s, "once": once, **said})
 
 
 def application_transaction(transaction: tuple[str, int] | None, key: str | None) -> tuple[str, int] | None:
@@ -126,30 +126,30 @@ def transaction_actions(application: tuple[str, int] | None, now_ms: int) -> lis
         return []
     app, number = application
     actions = [Txn(app_id=app, version=number, last_updated=now_ms)]
-    known = _mark.get()
-    if known is not None and known[0] == application:
-        actions.append(Txn(app_id=app + _MARK_SUFFIX, version=known[1], last_updated=now_ms))
+    mark = _mark.get()
+    if mark is not None and mark[0] == application:
+        actions.append(Txn(app_id=app + _MARK_SUFFIX, version=mark[1], last_updated=now_ms))
     return actions
 
 
-def require_same_rows(known: Mapping[str, Txn], application: tuple[str, int], location: str) -> None:
+def require_same_rows(numbers: Mapping[str, Txn], application: tuple[str, int], location: str) -> None:
     """Raise ConcurrentTransactionException if a table has a later number of a marked transaction, or its number with another mark.
 
     `known` are the table's application transactions. Does nothing where the transaction has no mark.
     """
     mark = _mark.get()
     app, number = application
-    if mark is None or mark[0] != application or app not in known:
+    if mark is None or mark[0] != application or app not in numbers:
         return
-    rows = known.get(app + _MARK_SUFFIX)
-    later = known[app].version > number
+    rows = numbers.get(app + _MARK_SUFFIX)
+    later = numbers[app].version > number
     # check: another-run-is-no-repetition
     if later or (rows is not None and rows.version >> _MARK_BITS == number and rows.version != mark[1]):
-        has = f"batch {known[app].version}" if later else f"other rows as batch {number}"
+        has = f"batch {numbers[app].version}" if later else f"other rows as batch {number}"
         raise ConcurrentTransactionException(
             f"{location} has {has} of query {app} already, and this run was about to write batch {number}: another run went on from a "
             "copy of the same checkpoint, or this checkpoint is an old copy. Its rows would be lost, or written twice: stop the other run "
             "and go on from its checkpoint, or give this query an empty one",
             rule="application-advanced",
-            facts={"table": location, "query": app, "batch": number, "written": known[app].version},
+            facts={"table": location, "query": app, "batch": number, "written": numbers[app].version},
         )

@@ -31,7 +31,7 @@ _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
 _COMMITTED: Final = "committed"
 _REFUSED: Final = "refused"
-ABORTED: Final = "aborted"
+_ABORTED: Final = "aborted"
 _WITHDRAWN: Final = "withdrawn"
 
 Answer = TypeVar("Answer")
@@ -94,7 +94,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             return self._answer[0]
         if self._refusal is not None:
             raise self._refusal
-        if self._state == ABORTED:
+        if self._state == _ABORTED:
             self._require_open()
         try:
             answer = self._decided(self._limit(timeout_s))
@@ -152,7 +152,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             return self._submit(limit)
         except InvalidRequest as refused:
             if refused.details.get("filed") is False and not self._filed_again:
-                self._state = ABORTED  # nobody else knows of it, so its files can go
+                self._state = _ABORTED  # nobody else knows of it, so its files can go
                 self._ended(won=False)
             raise
         except OutcomeUnknown as unknown:
@@ -188,7 +188,7 @@ class OpenTransaction(ABC, Generic[Answer]):
                 transaction_id=self.id,
             )
         if self._state == _OPEN:
-            self._state = ABORTED
+            self._state = _ABORTED
             self._ended(won=False)
 
     def __enter__(self) -> OpenTransaction[Answer]:
