@@ -18,7 +18,7 @@ NOTHING_YET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms an operation commits. Its caller says them once, and they go unchanged to the intent, with all that it does."""
+    """On what terms an operation commits. Its caller says them once; they travel unchanged until an intent copies what others must see."""
 
     isolation: str | None = None
     """A level that is stricter than the table's; None: the table's."""
