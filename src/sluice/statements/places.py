@@ -156,12 +156,12 @@ def target_edits(request: Request, statement: Update | Delete | Merge, columns: 
 
 def renaming(text: str, parts: Sequence[str], called: str, columns: Sequence[str]) -> list[Edit]:
     """What a table is called, or nothing, in place of these parts in front of its columns, to which fields of structs give way."""
-    count, known = len(parts), {"*", *[each.lower() for each in columns]}
-    wanted, new = [each.lower() for each in parts], called and f"{quoted_name(called)}."
+    count, after = len(parts), {"*", *[each.lower() for each in columns]}
+    qualifiers, new = [each.lower() for each in parts], called and f"{quoted_name(called)}."
     edits: list[Edit] = []
     for names in qualified_in(tokens_of(text) or ()):
         values = [each.value.lower() for each in names]
-        if values[:count] == wanted and {*values[count : count + 1]} & known:
+        if values[:count] == qualifiers and {*values[count : count + 1]} & after:
             edits.append(Edit(names[0].start, names[count].start, new))
     return edits
 

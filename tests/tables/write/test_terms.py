@@ -197,3 +197,14 @@ def test_a_level_by_position_counts_as_well_as_by_name(table: sluice.Table) -> N
     with table.begin(isolation="Serializable") as part:
         part.append(NEW)
     assert [each.isolation for each in table.history(2)] == ["Serializable", "Serializable"]
+
+
+def test_a_call_says_when_it_is_acknowledged_and_how_long_it_may_take(table: sluice.Table) -> None:
+    cases: list[tuple[dict[str, Any], str, float]] = [
+        ({}, "published", 120.0),
+        ({"ack": "ratified", "timeout_s": 7.0}, "ratified", 7.0),
+    ]
+    for terms, ack, timeout_s in cases:
+        assert table.plan_write(FLIGHTS, **terms).terms.ack == ack
+        with table.begin(**terms) as part:
+            assert part.timeout_s == timeout_s

@@ -103,9 +103,9 @@ def read_snapshot(
     `chosen`: the reader named this version; otherwise it is the latest one, and what is written to the table from these rows depends
     on them.
     """
-    location, wanted = snapshot.raw.location, _wanted(snapshot.struct, columns)
+    location, columns_to_read = snapshot.raw.location, _wanted(snapshot.struct, columns)
     ids = RowIdColumns.to_show(snapshot.raw.metadata, snapshot.raw.protocol, snapshot.struct) if row_ids else None
-    shown = {(snapshot.struct.get(each.name) or each).name: each.name for each in wanted.fields}
+    shown = {(snapshot.struct.get(each.name) or each).name: each.name for each in columns_to_read.fields}
     if ids is not None:
         shown |= dict(zip(ids.names, ids.shown(ids.names), strict=True))
     predicate = snapshot.predicate(where)
@@ -139,7 +139,7 @@ def read_snapshot(
         }
         asked |= {} if where is None else {"where": where}
         reader = DataFrameReader(spark) if hasattr(spark, "_jsparkSession") else spark.read  # a session of sluice reads with this function
-        return reader.format("sluice").options(**asked).schema(to_spark(wanted)).load(location)
+        return reader.format("sluice").options(**asked).schema(to_spark(columns_to_read)).load(location)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
     if list(shown.items()) == [(name, name) for name in frame.columns]:

@@ -50,7 +50,7 @@ class SparkRequest(Request):
 
     @property
     def terms(self) -> ChangeArgs:
-        """The terms of a statement's commit; the text for the history is that of the session's configuration."""
+        """The terms of a statement's commit. The session's configuration gives the text for the history."""
         return {"if_version": self.if_version, "user_metadata": user_metadata_of(self.spark)}
 
     @property
