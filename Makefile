@@ -1,4 +1,4 @@
-# make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
+# make demo [STORE=s3 ARGS=--help]  five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3" LIMIT_MINUTES=25]  the tests; a run that takes longer says what hung, and is ended
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
@@ -57,7 +57,7 @@ java:
 	@scripts/require-java
 
 demo: java $(READY)
-	@$(BIN)/sluice demo --store $(STORE) $(ARGS)
+	@$(BIN)/python -m examples.demo --store $(STORE) $(ARGS)
 
 # More workers than cores: many tests wait for sessions to end, for servers to start and for calls to give up.
 PYTEST = $(BIN)/python -m tests.limited --minutes $(LIMIT_MINUTES) -- $(BIN)/python -m pytest --dist worksteal

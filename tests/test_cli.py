@@ -64,7 +64,7 @@ def test_version() -> None:
     assert sluice("--version").stdout.strip().endswith(__version__)
 
 
-@pytest.mark.parametrize("command", ["attach", "clients", "demo", "detach", "dev", "explain", "history", "outcome", "show"])
+@pytest.mark.parametrize("command", ["attach", "clients", "detach", "dev", "explain", "history", "outcome", "show"])
 def test_each_command_explains_itself(command: str) -> None:
     result = sluice(command, "--help")
     assert result.exit_code == 0
@@ -149,8 +149,6 @@ def test_clients(table: Table, coordinator: str) -> None:
         (["show", "ftp://host/t"], "UnknownScheme", "s3://"),
         (["history", "/t", "--coordinator", "host:2181"], "UnknownScheme", "zk://host:2181"),
         (["show", "s3://bucket/t", "--storage-option", "color=red"], "InvalidRequest", "known are"),
-        (["demo", "--store", "s3", "--location", "/t"], "InvalidRequest", "contradict"),
-        (["demo", "--rows", "400000", "--coordinator", "memory://demo"], "InvalidRequest", "take 1 to 336776"),
     ],
 )
 def test_a_call_that_must_be_changed(arguments: list[str], error: str, remedy: str) -> None:
@@ -159,6 +157,12 @@ def test_a_call_that_must_be_changed(arguments: list[str], error: str, remedy: s
     assert result.stderr.startswith(f"sluice: {error}: ")
     assert remedy in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_command_that_is_none_is_refused_in_clicks_words() -> None:
+    result = sluice("demo")
+    assert result.exit_code == 2
+    assert "Error: No such command 'demo'." in result.stderr
 
 
 def test_a_storage_option_without_a_value() -> None:

@@ -92,6 +92,12 @@ def test_the_bucket_is_made_by_the_name_the_client_uses(compose: dict[str, Any])
     compile(bucket["command"][0], "bucket", "exec")
 
 
+def test_the_client_runs_the_demo_where_the_image_has_it(compose: dict[str, Any]) -> None:
+    demo, dockerfile = compose["services"]["demo"], (ROOT / "docker" / "Dockerfile").read_text()
+    assert f"WORKDIR {demo['working_dir']}\n" in dockerfile
+    assert (ROOT / demo["entrypoint"][-1].replace(".", "/") / "__main__.py").is_file()
+
+
 def test_images_are_pinned(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         assert "build" in service or re.search(r":\d+\.\d+", service["image"]), name
@@ -100,7 +106,7 @@ def test_images_are_pinned(compose: dict[str, Any]) -> None:
 def test_the_dockerfile_copies_what_the_build_needs_and_exists() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE) for word in line.split()]
-    assert copied == ["pyproject.toml", "README.md", "LICENSE", "src"]
+    assert copied == ["pyproject.toml", "README.md", "LICENSE", "src", "examples"]
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     assert allowed == copied
     assert [name for name in copied if not (ROOT / name).exists()] == []

@@ -47,7 +47,6 @@ PLAIN_LOCKS = {
     "storage/stores/s3.py": "replaced after a fork",
     "tables/maintain/compaction.py": "one compaction's, and a forked process does not go on with it",
     "tables/manage/recovery.py": "one run's, and a forked process does not go on with it",
-    "demo/": "a program, not a library",
     "dev/": "a program, not a library",
     "shell/": "a program, not a library",
 }

@@ -54,7 +54,7 @@ PHASES = {
     ".write_commit",
     *STREAMS,
 }
-SQL = {"..demo", "..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
+SQL = {"..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
 HEAVY = {*SQL, "importlib", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads metadata of packages, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late, for a fast start."""
 
@@ -78,7 +78,7 @@ def ours(*suffixes: str, below: str = ".") -> list[Path]:
 
 
 SOURCES = ours(".py", below="src")
-MODULES = [*SOURCES, *ours(".py", below="benchmarks"), *ours(".py", below="tests")]
+MODULES = [*SOURCES, *(path for folder in ("benchmarks", "examples", "tests") for path in ours(".py", below=folder))]
 
 
 def name(path: Path) -> str:
@@ -271,7 +271,7 @@ def test_the_floors_do_not_import_the_face() -> None:
     assert broken(imports_of_the_face, [path for path in SOURCES if name(path).startswith(FLOORS)]) == {}
 
 
-ABOVE = tuple(f"src/sluice/{each}/" for each in ("tables", "spark_integration", "statements", "delta", "shell", "commands", "demo"))
+ABOVE = tuple(f"src/sluice/{each}/" for each in ("tables", "spark_integration", "statements", "delta", "shell", "commands"))
 INSIDE = {"context", "coordination", "publisher"}
 """What the floors above may pass on to the coordinator's functions, and not look into; a subclass may, in itself."""
 
@@ -343,7 +343,9 @@ def test_nothing_is_left_for_later() -> None:
 def test_the_only_links_are_the_three_signposts() -> None:
     links = {path.name: str(path.readlink()) for path in ROOT.iterdir() if path.is_symlink()}
     assert links == {each: f"src/sluice/{each}" for each in LINKS}
-    below = [path for folder in ("src", "tests", "docs", "benchmarks", "docker", "scripts") for path in (ROOT / folder).rglob("*")]
+    below = [
+        path for folder in ("src", "tests", "docs", "benchmarks", "docker", "examples", "scripts") for path in (ROOT / folder).rglob("*")
+    ]
     assert [name(path) for path in below if path.is_symlink()] == []
 
 

@@ -71,7 +71,6 @@ _GROUPS: Final[Mapping[str, Mapping[str, _Entry]]] = {
     "Programs": {
         "sql": _Entry("sql", "sql_command", "carry out SQL: typed, from -e, -f or standard input"),
         "dev": _Entry("programs", "dev_command", "an S3 server and a coordinator, until interrupted"),
-        "demo": _Entry("programs", "demo_command", "many writers on one table, and the proof that nothing is lost"),
     },
 }
 """The commands, in the order of the help."""

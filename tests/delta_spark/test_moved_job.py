@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.delta.test_moved_job import JOB, on_delta_lake, printed
+from tests.examples.test_moved_job import JOB, on_delta_lake, printed
 
 pytestmark = pytest.mark.delta_spark
 

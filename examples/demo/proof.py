@@ -13,9 +13,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..storage.stores.location import open_store
-from ..tables.read.history import HistoryEntry
-from ..tables.table import Table
+from sluice import HistoryEntry, Table
+from sluice.storage.stores.location import open_store
+
 from .engines import ENGINES
 from .flights import KEY, WITHDRAWN, expected
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..coordinator.errors import ConcurrentModification
-from ..tables.joint_transaction import JointTransaction, read_together
-from ..tables.table import Table
+from sluice import ConcurrentModification, JointTransaction, Table, read_together
+
 from .proof import Finding
 from .workspace import Workspace
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from ..coordinator.api import release
-from ..dev.moto_server import S3DevServer
-from ..storage.errors import InvalidRequest
-from ..storage.stores.location import normalise, open_store
+from sluice import InvalidRequest
+from sluice.coordinator.api import release
+from sluice.dev.moto_server import S3DevServer
+from sluice.storage.stores.location import normalise, open_store
 
 _SERVERS_END_LIMIT_S = 15.0
 _POLL_S = 0.1
@@ -25,7 +25,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of `sluice demo`. `rows` None: all flights; `location` is the table's parent folder."""
+    """The options of the demo. `rows` None: all flights; `location` is the table's parent folder."""
 
     store: str = "local"
     location: str | None = None

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from ..spark_session import configure
+from sluice import configure
+
 from .flights import NO_VALUE
 from .job import Job, run
 

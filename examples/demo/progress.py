@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table as Grid
 
-from ..tables.read.history import HistoryEntry
+from sluice import HistoryEntry
+
 from .processes import Report
 
 _LINES_EVERY_S = 5.0

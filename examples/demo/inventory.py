@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..coordinator.errors import ConcurrentModification
-from ..tables.table import Table
+from sluice import ConcurrentModification, Table
+
 from .bookings import book_one
 from .proof import Finding
 from .workspace import Workspace

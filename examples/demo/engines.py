@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..installation import install_command
-from ..storage.errors import InvalidRequest
-from ..storage.stores.s3_options import S3Options
+from sluice import InvalidRequest
+from sluice.installation import install_command
+from sluice.storage.stores.s3_options import S3Options
 
 _NAMES = {
     "region": "AWS_REGION",

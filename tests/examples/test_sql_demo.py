@@ -1,4 +1,4 @@
-"""`sluice demo --sql`: the day runs, and a wrong answer is a failure."""
+"""`make demo ARGS=--sql`: the day runs, and a wrong answer is a failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 import sluice
+from examples.demo import sql_day
+from examples.demo.workspace import DemoOptions
 from sluice.coordinator.service.connect import release
-from sluice.demo import sql_day
-from sluice.demo.workspace import DemoOptions
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`sluice demo --sql`: a day of a shop's warehouse, in SQL alone and without Spark; what each statement answers is checked."""
+"""`make demo ARGS=--sql`: a day of a shop's warehouse, in SQL alone and without Spark; what each statement answers is checked."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.console import Console
 
-from ..coordinator.api import DEFAULT_TIMEOUT_S
-from ..shell.engines import LOCAL, Engines
-from ..shell.printing import draw
-from ..storage.errors import InvalidRequest, SluiceError
-from ..tables.catalog.catalog import Catalog
+from sluice import Catalog, InvalidRequest, SluiceError
+from sluice.shell.engines import LOCAL, Engines
+from sluice.shell.printing import draw
+
 from .workspace import DemoOptions, Workspace, workspace
 
 _ROWS_SHOWN: Final = 10
@@ -165,6 +164,6 @@ def _remove(catalog: Catalog, shop: str) -> None:
     if shop not in {each.name for each in catalog.namespaces()}:
         return
     for each in catalog.tables(shop):
-        catalog.drop(each.full_name, timeout_s=DEFAULT_TIMEOUT_S)
+        catalog.drop(each.full_name)
         catalog.vacuum(0, name=each.full_name)
     catalog.drop_namespace(shop)

@@ -20,8 +20,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.api import Commit
-from ..tables.table import Table
+from sluice import Commit, Table
+
 from .flights import IS_CANCELLED, NEEDS_CORRECTION, PARTITION_BY, STREAM, correct, load, read_csv, read_flights, stream_flights
 from .job import Job, run
 

@@ -28,8 +28,8 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa
 from rich.console import Console
 
-from ..coordinator.api import Commit
-from ..tables.table import Table
+from sluice import Commit, Table
+
 from .bookings import book
 from .engines import require_engines
 from .flights import AIRPORTS, PARTITION_BY, PROPERTIES, SCHEMA, STREAM, WITHDRAWN, loader, read_flights, split, stream_flights

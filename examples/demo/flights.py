@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from ..storage.errors import InvalidRequest
+from sluice import InvalidRequest
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 PARTITION_BY = ("origin", "month")

@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from sluice.demo import flights
-from sluice.demo.bookings import book
-from sluice.demo.inventory import take_inventory
-from sluice.demo.job import Assignment, Input
-from sluice.demo.processes import JobProcess, Report
-from sluice.demo.progress import Board, Progress
-from sluice.demo.proof import difference, log_faults, prove
-from sluice.demo.workspace import DemoOptions, Workspace, workspace
+from examples.demo import flights
+from examples.demo.bookings import book
+from examples.demo.inventory import take_inventory
+from examples.demo.job import Assignment, Input
+from examples.demo.processes import JobProcess, Report
+from examples.demo.progress import Board, Progress
+from examples.demo.proof import difference, log_faults, prove
+from examples.demo.workspace import DemoOptions, Workspace, workspace
 from sluice.storage.errors import InvalidRequest
 from sluice.tables.read.history import HistoryEntry
 from sluice.tables.table import Table
@@ -41,8 +41,8 @@ LIMIT_S = 240
 
 
 def start(temporary: Path, *arguments: str, error: int | None = None) -> subprocess.Popen[str]:
-    """`sluice demo` as a program of its own, with its temporary files below `temporary`."""
-    command = [sys.executable, "-m", "sluice", "demo", "--rows", str(ROWS), *arguments]
+    """The demo as a program of its own, with its temporary files below `temporary`."""
+    command = [sys.executable, "-m", "examples.demo", "--rows", str(ROWS), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error, text=True, env={**os.environ, "TMPDIR": str(temporary)})
 
 
@@ -145,6 +145,23 @@ def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
     last = output.splitlines()[-1]
     assert last.startswith("demo: FAILED: ")
     assert "CorruptLogFile" in last
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "remedy"),
+    [
+        (["--store", "s3", "--location", "/t"], "InvalidRequest", "contradict"),
+        (["--rows", "400000", "--coordinator", "memory://demo"], "InvalidRequest", "take 1 to 336776"),
+        (["--coordinator", "host:2181"], "UnknownScheme", "zk://host:2181"),
+    ],
+)
+def test_a_call_that_must_be_changed(tmp_path: Path, arguments: list[str], error: str, remedy: str) -> None:
+    with start(tmp_path, *arguments, error=subprocess.PIPE) as process:
+        _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert told.startswith(f"sluice: {error}: ")
+    assert remedy in told
+    assert len(told.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")

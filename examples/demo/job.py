@@ -1,6 +1,6 @@
 """What every job of the demo has: its assignment, the signals of the demo, and a way to report.
 
-A job is a program of its own, started as ``python -m sluice.demo.<job> FD``. The first line of its standard input is its
+A job is a program of its own, started as ``python -m examples.demo.<job> FD``. The first line of its standard input is its
 assignment; the line "go" says that all jobs are ready, "finish" that no more rows will come, and the end of the input that
 the job should stop. It reports by JSON lines to the file descriptor FD::
 
@@ -22,9 +22,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ..coordinator.api import Commit
-from ..coordinator.errors import ConcurrentModification
-from ..tables.table import Table
+from sluice import Commit, ConcurrentModification, Table
 
 GO = "go"
 FINISH = "finish"
