@@ -76,7 +76,7 @@ class Surroundings:
     """One of everything that a forked process inherits and may use or end."""
 
     def __init__(self, folder: Path) -> None:
-        lock = os.open(folder / "clients.lock", os.O_RDWR | os.O_CREAT)
+        lock = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT)
         self.membership = Membership(folder, lock=lock, jars=None)
         self.background = Background(lambda _: None)
         self.coordinator = f"memory://{folder.name}-{os.urandom(4).hex()}"

@@ -108,7 +108,7 @@ def _remove_table(location: str, storage_options: Mapping[str, str]) -> None:
 def _await_end(servers: Path) -> None:
     """Wait until the embedded ZooKeeper in this folder has stopped after its last client left: until then it writes there."""
     deadline = time.monotonic() + _SERVERS_END_LIMIT_S
-    lock = servers / "supervisor.lock"
+    lock = servers / "server.lock"
     while lock.exists() and time.monotonic() < deadline:
         with lock.open("rb") as held:
             try:

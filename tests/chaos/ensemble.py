@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -13,15 +11,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from sluice.coordinator.service.embedded.servers import choose_ports, prepare
+from sluice.coordinator.service.embedded.server import choose_port, configure, server_command
 
-__all__ = ["Ensemble"]
+__all__ = ["Ensemble", "free_ports"]
 
 _START_LIMIT_S = 60.0
 _SYNC_LIMIT = 4
 """After so many seconds a leader that was stopped is replaced, and when it goes on it takes itself for the leader a little longer."""
+
+_MEMBER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_ALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 _STALE_EPOCH = "is older than the last zxid"
 """ZooKeeper's refusal of data that came from a leader whose epoch the server did not note before it was killed."""
@@ -32,15 +32,19 @@ class Ensemble:
     """The servers of one directory, started by `start` and ended by `close`, whatever state they are in."""
 
     def __init__(self, directory: Path, servers: int = 3) -> None:
-        prepare(directory, servers=servers, ports=choose_ports(servers), jars=None)
-        plan = json.loads((directory / "plan.json").read_text())
-        self._plans: list[dict[str, Any]] = plan["servers"]
-        for each in self._plans:
-            settings = Path(each["folder"], "zoo.cfg")
-            settings.write_text(re.sub(r"syncLimit=\d+", f"syncLimit={_SYNC_LIMIT}", settings.read_text()))
+        self._folders = [directory / f"server-{number}" for number in range(1, servers + 1)]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._killed: set[int] = set()
-        self.ports: list[int] = [each["client_port"] for each in self._plans]
+        ports = free_ports(3 * servers)
+        self.ports, peers = ports[:servers], zip(ports[servers : 2 * servers], ports[2 * servers :], strict=True)
+        members = "".join(f"server.{number}=127.0.0.1:{data}:{election}\n" for number, (data, election) in enumerate(peers, 1))
+        for number, (folder, port) in enumerate(zip(self._folders, self.ports, strict=True), 1):
+            folder.mkdir(parents=True)
+            configure(folder, port)
+            (folder / "data" / "myid").write_text(f"{number}\n")
+            if servers > 1:
+                with (folder / "zoo.cfg").open("a") as settings:
+                    settings.write(f"initLimit=20\nsyncLimit={_SYNC_LIMIT}\n{members}")
 
     @property
     def hosts(self) -> str:
@@ -49,7 +53,7 @@ class Ensemble:
 
     def start(self) -> None:
         """Start all servers, and wait until they serve."""
-        for number in range(len(self._plans)):
+        for number in range(len(self._folders)):
             self.start_server(number)
         self.await_service()
 
@@ -60,17 +64,17 @@ class Ensemble:
         starts without data, as an operator would have it do, and gets theirs.
         """
         deadline = time.monotonic() + _START_LIMIT_S
-        while not all(modes := [self._mode(number) for number in range(len(self._plans))]):
+        while not all(modes := [self._mode(number) for number in range(len(self._folders))]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the servers do not serve after {_START_LIMIT_S:.0f} s: {modes}")
             if modes.count("") == 1 and self._refuses_its_data(modes.index("")):
-                shutil.rmtree(Path(self._plans[modes.index("")]["folder"], "data", "version-2"))
+                shutil.rmtree(self._folders[modes.index("")] / "data" / "version-2")
                 self.start_server(modes.index(""))
             time.sleep(0.1)
 
     def _refuses_its_data(self, number: int) -> bool:
         ended = number in self._processes and self._processes[number].poll() is not None
-        log = Path(self._plans[number]["folder"], "server.log")
+        log = self._folders[number] / "server.log"
         return ended and any(_STALE_EPOCH in line for line in log.read_text(errors="replace").splitlines()[-20:])
 
     def start_server(self, number: int) -> None:
@@ -78,11 +82,12 @@ class Ensemble:
         self._killed.discard(number)
         if number in self._processes and self._processes[number].poll() is None:
             return
-        plan = self._plans[number]
-        with Path(plan["folder"], "server.out").open("ab") as output:
+        folder = self._folders[number]
+        command = [_MEMBER if word == _ALONE and len(self._folders) > 1 else word for word in server_command(folder)]
+        with (folder / "server.out").open("ab") as output:
             self._processes[number] = subprocess.Popen(
-                plan["command"],
-                cwd=plan["folder"],
+                command,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -117,7 +122,7 @@ class Ensemble:
 
     def leader(self) -> int:
         """The leading server, or the first one where nobody leads at the moment."""
-        modes = [self._mode(number) for number in range(len(self._plans))]
+        modes = [self._mode(number) for number in range(len(self._folders))]
         return modes.index("leader") if "leader" in modes else 0
 
     def close(self) -> None:
@@ -138,6 +143,14 @@ class Ensemble:
         except OSError:
             return ""
         return next((line.partition(b": ")[2].decode() for line in answer.splitlines() if line.startswith(b"Mode:")), "")
+
+
+def free_ports(number: int) -> list[int]:
+    """Different ports that nobody uses."""
+    ports: dict[int, None] = {}
+    while len(ports) < number:
+        ports[choose_port()] = None
+    return list(ports)
 
 
 def _die_with_parent() -> None:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from sluice.coordinator.service.embedded.java import find_jars, find_java
-from sluice.coordinator.service.embedded.servers import choose_ports
+from tests.chaos.ensemble import free_ports
 
 SASL_USERS = {"loader": "marked-sasl-password", "other": "other-password"}
 
@@ -110,7 +110,7 @@ def secured_server(folder: Path) -> Iterator[Secured]:
     users = "\n".join(f'    user_{name}="{password}"' for name, password in SASL_USERS.items())
     jaas = f"Server {{\n    org.apache.zookeeper.server.auth.DigestLoginModule required\n{users};\n}};\n"
     (folder / "jaas.conf").write_text(jaas)
-    plain, secure, _ = choose_ports(1)
+    plain, secure = free_ports(2)
     (folder / "zoo.cfg").write_text(_CONFIG.format(plain=plain, secure=secure))
     jars = find_jars()
     netty = sorted(jars[0].parent.glob("netty-*.jar"))

@@ -398,7 +398,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "retry_s": _SOME_SECONDS,
     "session_timeout_s": amount("seconds", 0.1, 3600),
     "connect_timeout_s": _SOME_SECONDS,
-    "servers": Rule("1, 3, 5 or 7 servers", lambda value: value in (1, 3, 5, 7) and not isinstance(value, bool), _VERSION.parse),
     **dict.fromkeys(("tls", "verify_hostname"), _FLAG),
     "auth": one_of("digest", "sasl", "x509"),
     **dict.fromkeys(("ca", "cert", "key_file", "credentials"), text("the path of a file")),

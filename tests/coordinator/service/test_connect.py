@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -19,6 +20,7 @@ from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
 from sluice.coordinator.service import connect as sessions
 from sluice.coordinator.service.address import Address
 from sluice.coordinator.service.connect import close_all, connect, release
+from sluice.coordinator.service.embedded.supervisor import serves
 from sluice.coordinator.service.memory import MemorySession
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest, UnknownScheme
@@ -36,7 +38,7 @@ class TestAddresses:
         [
             ("embedded://", Address("embedded", "")),
             ("embedded:///data/zk", Address("embedded", "/data/zk")),
-            ("embedded:///with%20space?servers=3", Address("embedded", "/with space", servers=3)),
+            ("embedded:///with%20space", Address("embedded", "/with space")),
             ("embedded://?jars=/opt/zookeeper/lib", Address("embedded", "", jars="/opt/zookeeper/lib")),
             ("zk://h1", Address("zk", "h1:2181")),
             ("zk://h1:2181,h2,h3:2183/my/tables", Address("zk", "h1:2181,h2:2181,h3:2183", "/my/tables")),
@@ -71,7 +73,7 @@ class TestAddresses:
             ("zk://h1?servers=3", r"unknown option 'servers', known are auth, ca, cert, connect_timeout_s, credentials, key, retry_s"),
             ("zk://h1?retry_s=soon", "retry_s in the address .* is 'soon'"),
             ("embedded://data/zk", r"three slashes, embedded:///data/zk"),
-            ("embedded://?servers=many", "servers in the address .* is 'many'"),
+            ("embedded:///d?servers=3", r"servers=3 in the address .*has one server; .*an ensemble \(docker-compose\.yml.*zk://"),
             ("memory://name?retry_s=1", "unknown option 'retry_s', known are none"),
         ],
     )
@@ -194,10 +196,11 @@ class TestProcesses:
         store = connect(address)
         assert isinstance(store, ZooKeeperStore)
         store.create("/a")
-        assert (tmp_path / "embedded" / "state.json").exists()
+        port = json.loads((tmp_path / "embedded" / "server.json").read_text())["port"]
+        assert serves(port)
         release(address)
         deadline = time.monotonic() + 20
-        while (tmp_path / "embedded" / "state.json").exists():
+        while serves(port):
             assert time.monotonic() < deadline, "the server does not stop"
             time.sleep(0.1)
 

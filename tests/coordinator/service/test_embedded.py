@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -20,8 +21,7 @@ import pytest
 
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.service.embedded import default_directory, join, lifecycle
-from sluice.coordinator.service.embedded import servers as embedded_servers
-from sluice.coordinator.service.embedded.servers import choose_ports, mark_of
+from sluice.coordinator.service.embedded.server import choose_port, mark_of, server_command
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
 from tests.releases import BEING_COMPILED
@@ -32,8 +32,8 @@ StartClient: TypeAlias = "Callable[[], subprocess.Popen[str]]"
 
 CLIENT = """
 import sys
-from sluice.coordinator.service.embedded import join, servers
-servers.LINGER_S = 0.5
+from sluice.coordinator.service.embedded import join, lifecycle
+lifecycle.LINGER_S = 0.5
 membership = join(sys.argv[1])
 print(membership.hosts, flush=True)
 sys.stdin.readline()
@@ -42,7 +42,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(embedded_servers, "LINGER_S", 0.5)
+    monkeypatch.setattr(lifecycle, "LINGER_S", 0.5)
     folder = tmp_path / "größe und\u2028spaces"
     yield folder
     eventually(lambda: not running(folder), "everything has stopped", seconds=15)
@@ -56,7 +56,7 @@ def eventually(holds: Callable[[], bool], what: str, *, seconds: float = 20.0) -
 
 
 def running(directory: Path) -> dict[int, str]:
-    """The supervisors and servers of this directory, by process id."""
+    """The supervisor and server of this directory, by process id."""
     found: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -64,15 +64,18 @@ def running(directory: Path) -> dict[int, str]:
         except OSError:
             continue
         words = [os.fsdecode(word) for word in command]  # other programs have arguments that are no UTF-8
-        if str(directory) in words and any(word.endswith("supervisor.py") for word in words):
-            found[int(folder.name)] = "supervisor"
-        elif mark_of(directory) in words:
-            found[int(folder.name)] = "java"
+        if mark_of(directory) in words:
+            found[int(folder.name)] = "supervisor" if any(word.endswith("supervisor.py") for word in words) else "java"
+    return found
+
+
+def supervisor(directory: Path) -> int:
+    [found] = [pid for pid, program in running(directory).items() if program == "supervisor"]
     return found
 
 
 def state(directory: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((directory / "state.json").read_text())
+    loaded: dict[str, Any] = json.loads((directory / "server.json").read_text())
     return loaded
 
 
@@ -122,7 +125,6 @@ def test_a_server_is_started_used_and_stopped_and_keeps_its_data(directory: Path
         membership.leave()
         membership.leave()
         eventually(lambda: not running(directory), "the server has stopped")
-        assert not (directory / "state.json").exists()
 
 
 def test_the_server_listens_on_the_loopback_interface_only(directory: Path) -> None:
@@ -137,7 +139,7 @@ def test_the_server_listens_on_the_loopback_interface_only(directory: Path) -> N
 
 
 def test_a_program_that_follows_another_finds_the_server_running(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_servers, "LINGER_S", 1.0)
+    monkeypatch.setattr(lifecycle, "LINGER_S", 1.0)
     first = join(directory)
     before = running(directory)
     first.leave()
@@ -174,13 +176,14 @@ def test_a_killed_server_comes_back_at_the_same_place_with_sessions_and_data(dir
     membership = join(directory)
     store = ZooKeeperStore.connect(membership.hosts)
     store.create("/e", b"mine", ephemeral=True)
-    [java] = state(directory)["java"]
+    hosts, java = membership.hosts, state(directory)["pid"]
     os.kill(java, signal.SIGKILL)
     store.barrier()
     found = store.read("/e")
     assert found is not None
     assert found.owner_session == store.session_id
-    eventually(lambda: state(directory)["java"] != [java], "the new process is known")
+    eventually(lambda: state(directory)["pid"] != java, "the new process is known")
+    assert membership.hosts == hosts
     store.close()
     membership.leave()
 
@@ -190,14 +193,14 @@ def test_a_killed_supervisor_takes_its_server_along_and_is_replaced(directory: P
     membership = join(directory)
     store = ZooKeeperStore.connect(membership.hosts)
     store.create("/a", b"1")
-    former, [java] = state(directory)["supervisor"], state(directory)["java"]
+    former, java = supervisor(directory), state(directory)["pid"]
     os.kill(former, signal.SIGKILL)
     try:
         eventually(lambda: java not in running(directory), "the server is gone")
         eventually(lambda: sorted(running(directory).values()) == ["java", "supervisor"], "others have taken their places")
         store.barrier()
-        eventually((directory / "state.json").exists, "the new supervisor says where its server is")
-        assert state(directory)["supervisor"] != former
+        eventually(lambda: state(directory)["pid"] != java, "the new supervisor says where its server is")
+        assert supervisor(directory) != former
         assert store.read("/a") is not None
     finally:
         store.close()
@@ -209,7 +212,7 @@ def test_a_supervisor_killed_when_nobody_is_left_is_replaced_by_the_next_client(
     hosts = hosts_of(client)
     former = set(running(directory))
     kill(client)
-    os.kill(state(directory)["supervisor"], signal.SIGKILL)
+    os.kill(supervisor(directory), signal.SIGKILL)
     membership = join(directory)
     try:
         assert membership.hosts == hosts
@@ -222,14 +225,11 @@ def test_a_supervisor_killed_when_nobody_is_left_is_replaced_by_the_next_client(
 def test_a_server_without_supervisor_is_ended_by_the_next_client(directory: Path) -> None:
     """Where the kernel does not end it together with its supervisor."""
     membership = join(directory)
-    plan = json.loads((directory / "plan.json").read_text())
     membership.leave()
     eventually(lambda: not running(directory), "the server has stopped")
-    [server] = plan["servers"]
-    orphan = subprocess.Popen(server["command"], cwd=server["folder"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    orphan = subprocess.Popen(server_command(directory), cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: orphan.pid in running(directory), "the server without supervisor runs")
-    last = json.loads((directory / "last.json").read_text())
-    (directory / "state.json").write_text(json.dumps({**last, "supervisor": orphan.pid, "java": [orphan.pid]}))
+    (directory / "server.json").write_text(json.dumps({**state(directory), "pid": orphan.pid}))
     membership = join(directory)
     assert orphan.wait(10) == -signal.SIGKILL
     assert use(membership.hosts)
@@ -239,11 +239,11 @@ def test_a_server_without_supervisor_is_ended_by_the_next_client(directory: Path
 def test_a_process_id_that_was_used_again_is_left_alone(directory: Path) -> None:
     bystander = subprocess.Popen(["sleep", "60"])
     directory.mkdir()
-    (directory / "clients.lock").touch()
-    stale = {"supervisor": bystander.pid, "java": [bystander.pid], "hosts": "127.0.0.1:1", "ports": [], "servers": 1}
-    (directory / "state.json").write_text(json.dumps(stale))
+    (directory / "users.lock").touch()
+    stale = {"format": 2, "pid": bystander.pid, "port": 1}
+    (directory / "server.json").write_text(json.dumps(stale))
     membership = join(directory)
-    assert membership.hosts != "127.0.0.1:1"
+    assert state(directory)["pid"] != bystander.pid
     assert use(membership.hosts)
     membership.leave()
     assert bystander.poll() is None
@@ -251,11 +251,11 @@ def test_a_process_id_that_was_used_again_is_left_alone(directory: Path) -> None
     bystander.wait()
 
 
-@pytest.mark.parametrize("rubbish", ["{", "[]"])
+@pytest.mark.parametrize("rubbish", ["", "{", "[]"])
 def test_a_state_file_that_does_not_parse_is_no_state(directory: Path, rubbish: str) -> None:
     directory.mkdir()
-    (directory / "clients.lock").touch()
-    (directory / "state.json").write_text(rubbish)
+    (directory / "users.lock").touch()
+    (directory / "server.json").write_text(rubbish)
     membership = join(directory)
     assert use(membership.hosts)
     membership.leave()
@@ -274,17 +274,16 @@ def test_ports_that_somebody_took_are_given_up(directory: Path) -> None:
 
 
 def test_ports_that_are_taken_at_the_last_moment_are_replaced(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choices: list[list[int]] = []
+    choices: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
 
-        def choose(servers: int) -> list[int]:
-            ports = choose_ports(servers)
-            choices.append(ports if choices else [int(taken.getsockname()[1]), *ports[1:]])
+        def choose(former: int | None) -> int:
+            choices.append(choose_port(former) if choices else int(taken.getsockname()[1]))
             return choices[-1]
 
-        monkeypatch.setattr(lifecycle, "choose_ports", choose)
+        monkeypatch.setattr(lifecycle, "choose_port", choose)
         membership = join(directory)
-        assert membership.hosts == f"127.0.0.1:{choices[1][0]}"
+        assert membership.hosts == f"127.0.0.1:{choices[1]}"
         membership.leave()
 
 
@@ -313,37 +312,59 @@ def test_java_is_only_needed_to_start(directory: Path, tmp_path: Path, monkeypat
         join(directory)
 
 
-@pytest.mark.slow
-def test_three_servers_survive_the_loss_of_one(directory: Path) -> None:
-    membership = join(directory, servers=3)
-    assert membership.hosts.count(",") == 2
-    assert sorted(running(directory).values()) == ["java", "java", "java", "supervisor"]
-    store = ZooKeeperStore.connect(membership.hosts)
-    store.create("/a")
-    os.kill(state(directory)["java"][0], signal.SIGKILL)
-    store.barrier()
-    assert store.children("/") == ["a"]
-    store.close()
-    again = join(directory)
-    assert again.hosts == membership.hosts
-    again.leave()
+def test_acknowledged_writes_survive_the_kill_of_everybody(directory: Path, start_client: StartClient) -> None:
+    client = start_client()
+    hosts = hosts_of(client)
+    names = [use(hosts) for _ in range(3)][-1]
+    processes = running(directory)
+    kill(client)
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):  # the server ends with its supervisor
+            os.kill(pid, signal.SIGKILL)
+    membership = join(directory)
+    assert set(names) < set(use(membership.hosts))
     membership.leave()
 
 
-def test_the_number_of_servers_of_a_directory_cannot_be_changed(directory: Path) -> None:
-    membership = join(directory, servers=1)
-    with pytest.raises(InvalidRequest, match=r"servers=1, which cannot be changed to servers=3.*another directory"):
-        join(directory, servers=3)
+def test_what_a_supervisor_left_unfinished_is_started_again(directory: Path, start_client: StartClient) -> None:
+    """Killed after it started the server, and before it told where."""
+    client = start_client()
+    eventually(lambda: "java" in running(directory).values(), "the server starts", seconds=30)
+    os.kill(supervisor(directory), signal.SIGKILL)
+    other = start_client()
+    hosts = {hosts_of(client), hosts_of(other)} - {""}  # the first one may say that its start failed
+    assert len(hosts) == 1
+    assert use(hosts.pop())
+    for each in (client, other):
+        kill(each)
+
+
+def test_a_directory_of_an_earlier_layout_is_refused_with_what_to_do(directory: Path, tmp_path: Path) -> None:
+    membership = join(tmp_path / "now")
+    names = use(membership.hosts)
     membership.leave()
-    with pytest.raises(InvalidRequest, match="servers=1"):
-        join(directory, servers=3)
+    eventually(lambda: not running(tmp_path / "now"), "the server has stopped")
+    (directory / "server-1").mkdir(parents=True)
+    (directory / "clients.lock").touch()
+    (tmp_path / "now" / "data").rename(directory / "server-1" / "data")
+    before = sorted(directory.rglob("*"))
+    with pytest.raises(InvalidRequest, match=r"made by an earlier sluice.*move its server-1/data into the new directory, as data"):
+        join(directory)
+    (tmp_path / "new").mkdir()
+    assert sorted(directory.rglob("*")) == before, "nothing was changed"
+    (directory / "server-1" / "data").rename(tmp_path / "new" / "data")
+    membership = join(tmp_path / "new")
+    assert set(names) < set(use(membership.hosts))
+    membership.leave()
+    eventually(lambda: not running(tmp_path / "new"), "the server has stopped")
 
 
-@pytest.mark.parametrize("servers", [0, -1, 2, 4])
-def test_a_number_of_servers_without_a_majority_to_gain_is_refused(directory: Path, servers: int) -> None:
-    with pytest.raises(InvalidRequest, match="odd number"):
-        join(directory, servers=servers)
-    assert not directory.exists()
+def test_a_directory_of_several_servers_is_refused_with_what_to_do(directory: Path) -> None:
+    for name in ("server-1", "server-2", "server-3"):
+        (directory / name).mkdir(parents=True)
+    (directory / "clients.lock").touch()
+    with pytest.raises(InvalidRequest, match=r"made by an earlier sluice.*as an ensemble.*zk://"):
+        join(directory)
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -358,10 +379,10 @@ def test_a_directory_that_cannot_be_written_is_named() -> None:
 
 
 def test_a_full_disk_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepare(*_: object, **__: object) -> None:
+    def configure(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(lifecycle, "prepare", prepare)
+    monkeypatch.setattr(lifecycle, "configure", configure)
     with pytest.raises(CoordinatorUnavailable, match=r"no room in .*No space left on device.*free some"):
         join(directory)
 
@@ -383,17 +404,17 @@ def test_a_directory_with_other_things_is_refused(directory: Path) -> None:
 def test_a_directory_that_somebody_keeps_for_himself_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.mkdir()
     monkeypatch.setattr(lifecycle, "JOIN_LIMIT_S", 0.3)
-    with (directory / "clients.lock").open("w") as lock:
+    with (directory / "users.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(InvalidRequest, match=r"another process holds .*clients\.lock"):
+        with pytest.raises(InvalidRequest, match=r"another process holds .*users\.lock"):
             join(directory)
 
 
 def test_a_start_that_takes_too_long_elsewhere_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.mkdir()
-    (directory / "clients.lock").touch()
+    (directory / "users.lock").touch()
     monkeypatch.setattr(lifecycle, "JOIN_LIMIT_S", 0.3)
-    with (directory / "supervisor.lock").open("w") as lock:
+    with (directory / "server.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(CoordinatorUnavailable, match="another process is starting it"):
             join(directory)
@@ -471,7 +492,7 @@ def test_programs_of_two_environments_share_one_server(directory: Path, another_
         assert time.monotonic() - began < 30
         assert sorted(running(directory).values()) == ["java", "supervisor"]
         end(one)
-        os.kill(state(directory)["supervisor"], signal.SIGKILL)  # who is left starts its own in the same place
+        os.kill(supervisor(directory), signal.SIGKILL)  # who is left starts its own in the same place
         eventually(lambda: sorted(running(directory).values()) == ["java", "supervisor"] and bool(use(hosts)), "it serves again")
     finally:
         kill(two)
@@ -481,11 +502,10 @@ def test_programs_of_two_environments_share_one_server(directory: Path, another_
 def test_a_state_file_of_a_later_release_is_refused_in_words(directory: Path, start_client: StartClient, running_still: bool) -> None:
     client = start_client()
     hosts_of(client)
-    path = directory / "state.json"
+    path = directory / "server.json"
     if not running_still:
         end(client)
         eventually(lambda: not running(directory), "nothing runs")
-        path = directory / "plan.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(InvalidRequest, match=r"format 99.*Upgrade sluice here, or name another directory"):
         join(directory)
@@ -496,17 +516,15 @@ def test_a_state_file_of_a_later_release_is_refused_in_words(directory: Path, st
 def test_a_state_file_without_its_keys_is_named(directory: Path, start_client: StartClient) -> None:
     client = start_client()
     hosts_of(client)
-    whole = (directory / "state.json").read_text()
-    (directory / "state.json").write_text("{}")
-    with pytest.raises(InvalidRequest, match=r"state\.json is damaged"):
+    whole = (directory / "server.json").read_text()
+    (directory / "server.json").write_text("{}")
+    with pytest.raises(InvalidRequest, match=r"server\.json is damaged"):
         join(directory)
-    (directory / "state.json").write_text(whole)
+    (directory / "server.json").write_text(whole)
     end(client)
 
 
 def test_no_outgoing_connection_takes_the_port_of_a_server_that_restarts() -> None:
     outgoing = Path("/proc/sys/net/ipv4/ip_local_port_range")
     first = int(outgoing.read_text().split()[0]) if outgoing.exists() else 49152
-    ports = choose_ports(5)
-    assert len(set(ports)) == 15
-    assert all(20_000 <= port < first for port in ports)
+    assert all(20_000 <= choose_port() < first for _ in range(15))

@@ -19,8 +19,8 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service import connect
 from sluice.coordinator.service.clock import SystemClock
-from sluice.coordinator.service.ensemble import ask_servers
 from sluice.storage.stores.memory import MemoryStore
+from tests.chaos.ensemble import Ensemble
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
@@ -153,11 +153,6 @@ def test_a_table_is_attached_again_later_than_what_a_clock_that_was_ahead_wrote(
 # -- ZooKeeper's servers -------------------------------------------------------------------------------------------------
 
 
-def servers(directory: Path) -> list[int]:
-    state: dict[str, list[int]] = json.loads((directory / "state.json").read_text())
-    return state["java"]
-
-
 def killed_under_load(tmp_path: Path, address: str, kills: Callable[[], None]) -> list[int]:
     """Append all the while that servers are killed; what was acknowledged."""
     location = tmp_path / "flights"
@@ -203,8 +198,7 @@ def test_an_embedded_server_killed_under_load(tmp_path: Path) -> None:
 
     def kill() -> None:
         time.sleep(1.0)
-        [java] = servers(directory)
-        os.kill(java, signal.SIGKILL)
+        os.kill(json.loads((directory / "server.json").read_text())["pid"], signal.SIGKILL)
         time.sleep(1.0)
 
     killed_under_load(tmp_path, f"embedded://{directory}", kill)
@@ -215,23 +209,23 @@ def test_an_embedded_server_killed_under_load(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_leader_killed_and_a_majority_lost_and_back_under_load(tmp_path: Path) -> None:
     """Each of three servers in turn, so the leader is among them; then two at once. They come back, and no call fails."""
-    directory = tmp_path / "zookeeper"
+    ensemble = Ensemble(tmp_path / "zookeeper")
 
     def end(*numbers: int) -> None:
         """Kill these servers, and wait until others serve in their place."""
-        before = servers(directory)
         for number in numbers:
-            os.kill(before[number], signal.SIGKILL)
-        hosts, deadline = json.loads((directory / "plan.json").read_text())["hosts"], time.monotonic() + 60
-        while any(servers(directory)[number] == before[number] for number in numbers) or not all(
-            each.serves for each in ask_servers(hosts)
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            ensemble.kill(number)
+        for number in numbers:
+            ensemble.start_server(number)
+        ensemble.await_service()
 
     def kill() -> None:
         for number in range(3):
             end(number)
         end(0, 1)
 
-    killed_under_load(tmp_path, f"embedded://{directory}?servers=3", kill)
+    try:
+        ensemble.start()
+        killed_under_load(tmp_path, f"zk://{ensemble.hosts}", kill)
+    finally:
+        ensemble.close()

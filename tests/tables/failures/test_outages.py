@@ -141,7 +141,7 @@ except sluice.InvalidRequest as error:
 
 @pytest.mark.zookeeper
 def test_a_second_process_on_the_same_embedded_directory(tmp_path: Path) -> None:
-    """It joins; one that wants another number of servers is refused."""
+    """It joins; one that wants several servers is refused."""
     address = f"embedded://{tmp_path / 'zookeeper'}"
 
     def second(coordinator: str) -> str:
@@ -154,7 +154,7 @@ def test_a_second_process_on_the_same_embedded_directory(tmp_path: Path) -> None
         assert second(address) == "version 2"
         told = second(f"{address}?servers=3")
         assert told.startswith("refused")
-        for words in (str(tmp_path / "zookeeper"), "servers=1", "servers=3", "leave servers out of the address, or name another directory"):
+        for words in (str(tmp_path / "zookeeper"), "servers=3", "has one server; leave servers out, or start an ensemble"):
             assert words in told
         assert rows_of(table.refresh().snapshot().to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
     finally:

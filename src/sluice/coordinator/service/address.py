@@ -2,10 +2,10 @@
 
 ::
 
-    embedded://                                  the embedded ZooKeeper of this user, one server
-    embedded:///directory?servers=3&jars=/lib    one in its own directory, three servers, started from these jars
-    zk://h1:2181,h2:2181,h3:2181/chroot          an ensemble; the port defaults to 2181, the chroot to /sluice
-    memory://name                                a tree in the memory of this process, for tests
+    embedded://                            the embedded ZooKeeper of this user, one server
+    embedded:///directory?jars=/lib        one in its own directory, started from these jars
+    zk://h1:2181,h2:2181,h3:2181/chroot    an ensemble; the port defaults to 2181, the chroot to /sluice
+    memory://name                          a tree in the memory of this process, for tests
 
 The embedded ones and ensembles take `retry_s`, `session_timeout_s` and `connect_timeout_s` (seconds), as in
 `zk://h1/?retry_s=30`. Ensembles also take:
@@ -38,8 +38,10 @@ from .store import check_path
 _TIMES = {"retry_s": 120.0, "session_timeout_s": 10.0, "connect_timeout_s": 15.0}
 _TLS = {"ca", "cert", "key", "verify_hostname"}
 _TRUST = {"tls", "auth", "credentials", *_TLS}
-_OPTIONS = {"embedded": {*_TIMES, "servers", "jars"}, "zk": {*_TIMES, *_TRUST}, "memory": set[str]()}
-_KNOWN = {name for names in _OPTIONS.values() for name in names}
+_OPTIONS = {"embedded": {*_TIMES, "jars"}, "zk": {*_TIMES, *_TRUST}, "memory": set[str]()}
+_SHOWN = {"servers", *(name for names in _OPTIONS.values() for name in names)}
+"""The options whose values have no secrets."""
+
 _DEFAULT_PORT = 2181
 _DEFAULT_CHROOT = "/sluice"
 
@@ -54,7 +56,6 @@ class Address:
     scheme: str
     place: str
     chroot: str = _DEFAULT_CHROOT
-    servers: int | None = None
     jars: str | None = None
     retry_s: float = _TIMES["retry_s"]
     session_timeout_s: float = _TIMES["session_timeout_s"]
@@ -115,12 +116,19 @@ def _parse(text: str) -> Address:
 def _shown(text: str) -> str:
     """The address without possible passwords: anything before an `@`, and the values of unknown options."""
     text = re.sub(r"^([^/?]*://)?[^=]*@", r"\1***@", text)
-    return re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _KNOWN else f"{m[1]}{m[2]}=***", text)
+    return re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _SHOWN else f"{m[1]}{m[2]}=***", text)
 
 
 def _options(text: str, scheme: str, query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
+        if (scheme, name) == ("embedded", "servers"):
+            raise InvalidRequest(
+                f"servers={value} in the address {text!r}: an embedded ZooKeeper has one server; leave servers out, or start an ensemble "
+                "(docker-compose.yml has one of three servers) and name it with zk://h1:2181,h2:2181,h3:2181",
+                address=text,
+                option=name,
+            )
         if name not in _OPTIONS[scheme]:
             known = ", ".join(sorted(_OPTIONS[scheme])) or "none"
             raise InvalidRequest(f"{text!r}: unknown option {name!r}, known are {known}", address=text, option=name)

@@ -38,7 +38,7 @@ class _Session:
 
     @property
     def usable(self) -> bool:
-        """Whether the session is alive, and the embedded servers are still at the address it uses."""
+        """Whether the session is alive, and the embedded server is still at the address it uses."""
         return not self.store.lost and (self.membership is None or self.membership.hosts == self.hosts)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def connect(coordinator: str | None = None) -> CoordinationStore:
 
 
 def start_embedded(coordinator: str | None = None) -> None:
-    """Open this process's session in the background if the coordinator is embedded: its servers take a second or two.
+    """Open this process's session in the background if the coordinator is embedded: its server takes a second or two.
 
     A failure is only logged: the next `connect` tries again and raises it.
     """
@@ -123,7 +123,7 @@ def visiting(address: Address) -> Iterator[CoordinationStore]:
 
 
 def hosts_of(address: Address) -> str:
-    """The servers of an address, "h1:2181,h2:2181"; "" for embedded ones with which this process has no session."""
+    """The servers of an address, "h1:2181,h2:2181"; "" for an embedded one with which this process has no session."""
     session = _mine().current.get(address)
     return session.hosts if session is not None else address.place if address.scheme == "zk" else ""
 
@@ -146,7 +146,7 @@ def _open(address: Address) -> _Session:
     if address.scheme == "memory":
         return _Session(MemoryCoordination.named(address.place).connect(), None, address.place)
     trust = Trust.of(address)  # only ensembles started by others authenticate clients
-    membership = join(address.place or None, servers=address.servers, jars=address.jars) if address.scheme == "embedded" else None
+    membership = join(address.place or None, jars=address.jars) if address.scheme == "embedded" else None
     hosts = membership.hosts if membership else address.place
     try:
         store = ZooKeeperStore.connect(
