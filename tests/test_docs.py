@@ -170,10 +170,10 @@ def test_the_reference_has_every_public_name() -> None:
 
 FOR_OTHER_PACKAGES = {
     "Table": {"access", "coordinated", "noted"},
-    "Transaction": {"basis", "discard", "finish", "operation", "stage", "tell_loss", "with_part"},
-    "JointTransaction": {"foreign", "leases_on_reads", "run_on"},
+    "Transaction": {"basis", "discard", "finish", "operation", "parts_read", "stage", "tell_loss", "with_part"},
+    "JointTransaction": {"foreign", "parts_read", "run_on"},
     "Consumer": {"application_for", "committed", "outputs", "require_left"},
-    "WritePlan": {"depends", "gather", "require_filling", "require_fit", "require_partitions", "work"},
+    "WritePlan": {"depends", "gather", "require_filling", "require_fit", "require_partitions"},
     "Lease": {"keep", "nodes"},
 }
 """Members that other packages of sluice use, and the reference leaves out."""

@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .coordinator.api import DEFAULT_TIMEOUT_S, this_client
 from .storage.arguments import checked
 from .storage.errors import InvalidRequest
-from .tables.joint_transaction import JointTransaction, Named
+from .tables.joint_transaction import JointArgs, JointTransaction, Named
 from .tables.table import Table
 from .tables.transact import ATTEMPTS, repeated
 from .tables.write.terms import OnceArgs
@@ -33,7 +32,7 @@ def transaction(
     storage_options: Mapping[str, str] | None = None,
     consumer: Consumer | None = None,
     if_version: Mapping[Any, int] | None = None,
-    **terms: Unpack[OnceArgs],
+    **terms: Unpack[JointArgs],
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
@@ -47,7 +46,8 @@ def transaction(
     `Commit.repeated`; a `key`, any text that identifies it, such as "nightly-2026-01-01", does the same. `commit` raises
     HalfCommitted if the transaction was lost in some of the tables with the coordinator's data. `if_version` gives some tables, which
     take part from the beginning, the version that each must still have: it commits only as the very next one of each of them. The
-    histories show the text `user_metadata` with the commits, by default the one in the session's settings.
+    histories show the text `user_metadata` with the commits, by default the one in the session's settings. A loop that repeats
+    a transaction gives the one that lost as `after`, as for `Table.begin`.
 
     With a `consumer` of a table it is `consumer.transaction()`, which consumes the batch in hand, with the rows and operations of Spark:
     the consumer says which tables take part, and what makes it happen once. Raises InvalidRequest if something else says so, too.
@@ -73,7 +73,7 @@ def transaction(
     fixed = {"coordinator": coordinator, "tables": (*named, *tables), "storage_options": storage_options, "if_version": if_version}
     for name, value in fixed.items():
         if value:
-            raise InvalidRequest(f"consumer and {name} were given: the consumer was opened with its tables, leave {name} out")
+            raise InvalidRequest(f"consumer and {name} were given: the consumer says that itself, leave {name} out")
     return consumer.transaction(foreign=_dataframes, by_engine=by_engine, **terms)
 
 
@@ -89,17 +89,15 @@ def transact(
 ) -> T:
     """Run `work(transaction)` over several tables and commit it; if another commit came first, run it again, up to `attempts` times.
 
-    After three losses it takes exclusive leases over what it read, in all tables at once, so that it gets through against
-    any number of writers. Otherwise like `transaction`. Returns the result of `work`. Raises the last conflict, and the
+    Each loss gives the next attempt more priority, in all tables at once, so that it gets through against any number of writers
+    (docs/locks.md). Otherwise like `transaction`. Returns the result of `work`. Raises the last conflict, and the
     exceptions of `work`, after which nothing is committed.
     """
 
-    def begin() -> JointTransaction:
-        return transaction(coordinator=coordinator, tables=tables, storage_options=storage_options, **terms)
+    def begin(after: JointTransaction | None) -> JointTransaction:
+        return transaction(coordinator=coordinator, tables=tables, storage_options=storage_options, after=after, **terms)
 
-    limit = terms.get("timeout_s")
-    waits_s = DEFAULT_TIMEOUT_S if limit is None else limit
-    return repeated(begin, work, JointTransaction.leases_on_reads, attempts, waits_s, this_client().application)
+    return repeated(begin, work, attempts)
 
 
 def _by_spark(spark: Any) -> Callable[[JointTransaction, Named], Any]:

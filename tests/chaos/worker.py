@@ -138,7 +138,7 @@ class Worker:
         operation = self.diary.begin(kind, {name: steps}, isolation=isolation, lease=lease)
 
         def work() -> Commit | None:
-            begun = table.begin(isolation, timeout_s=self.to.patience_s)
+            begun = table.begin(isolation=isolation, timeout_s=self.to.patience_s)
             try:
                 self.diary.note("filing", op=operation, id=begun.id)
                 for step in steps:

@@ -226,9 +226,9 @@ class Judge:
 
     @staticmethod
     def _leases(request: _Request, intent: Mapping[str, Any]) -> Iterator[str]:
-        """I9: the leases that a commit depends on are granted when it is ratified; nobody else's lease or turn is in its way.
+        """I9: the leases that a commit depends on are granted when it is ratified; nobody else's lease is in its way.
 
-        Of a lease or a turn with a condition it is not judged whether that covers the commit.
+        Of a lease with a condition it is not judged whether that covers the commit.
         """
         before, who, own = request.before, intent.get("transaction_id"), intent.get("leases", ())
         for path in own:
@@ -239,7 +239,7 @@ class Judge:
         shares = any(path.startswith(f"{request.root}/") for path in own)
         for path in _granted(before, f"{request.root}/leases"):
             data = before.data(path)
-            if data is None or path in own or path in intent.get("turns", ()):
+            if data is None or path in own:
                 continue
             held = parsed(data)
             stops = {"exclusive": True, "shared": not shares, "turn": not _is_plain_append(intent)}

@@ -61,7 +61,7 @@ def slot(number: int, transaction: str, generation: int = 0) -> str:
 
 
 def intent(transaction: str, *, reads: bool = False, **more: Any) -> dict[str, Any]:
-    return {"transaction_id": transaction, "footprint": {"blind_append": not reads}, "leases": [], "turns": [], "joint": None, **more}
+    return {"transaction_id": transaction, "footprint": {"blind_append": not reads}, "leases": [], "joint": None, **more}
 
 
 def verdict(
@@ -204,7 +204,7 @@ HONEST: dict[str, Callable[[], Run]] = {
     "a lease on a part": lambda: committed(leased("exclusive", where="k = 1")),
     "a commit that waits for a lease": lambda: committed(leased("commit"), reads=True),
     "a plain append in the turn of another": lambda: committed(leased("turn")),
-    "one's own turn": lambda: committed(leased("turn"), reads=True, turns=[OWN]),
+    "one's own turn": lambda: committed(leased("turn"), reads=True, leases=[OWN]),
     "the table is brought in again": lambda: detached().change((A, "head", head(1, 0, detached=True) | {"row_ids": 3})),
     "nodes are begun and removed": lambda: (
         Run().lose().change((A, "head", head(-1, -1)), (A, "published", head(-1, -1))).change((A, "head", None), (A, "published", None))

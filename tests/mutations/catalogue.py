@@ -332,7 +332,6 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "losers-have-their-turn": "a transaction that lost begins again like any other",
         "turns-stop-others": "a granted turn stops nobody",
         "appends-pass-turns": "plain appends wait for a turn",
-        "turns-end": "a turn lasts as long as its attempt, which may never end",
         "lost-data-are-noticed": "a client keeps asking for its former session after the ensemble has lost its data",
         "a-loss-is-told-by-most-hosts": "one server with old data passes for an ensemble that has lost its data",
     },

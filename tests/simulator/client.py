@@ -13,6 +13,7 @@ from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.storage.actions import AddFile
 from sluice.storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from sluice.tables.table import Table
+from sluice.tables.transaction import Transaction
 from sluice.tables.write.data_writing import WritePlan
 
 from .doing import DO
@@ -45,6 +46,8 @@ class Program:
     """Whether another one has taken its place: it ends after what it is at."""
     plans: dict[int, tuple[WritePlan, tuple[AddFile, ...]]] = field(default_factory=dict)
     tables: dict[int, Table] = field(default_factory=dict)
+    begun: dict[int, Transaction] = field(default_factory=dict)
+    """The last transaction of several operations on each table: if it lost, the next one has priority."""
     _opened: int = 0
     _names: dict[int, str] = field(default_factory=dict)
 

@@ -44,12 +44,12 @@ def _write(program: Program, call: Call) -> Commits:
     table = program.table(operation.table)
     application = None if operation.application is None else (f"app-{program.machine.number}", operation.application)
     if operation.options["begun"] or len(operation.steps) > 1:
-        begun = table.begin(transaction=application)
+        begun = program.begun[operation.table] = table.begin(transaction=application, after=program.begun.get(operation.table))
         try:
             for step in operation.steps:
                 _do_step(begun, step, wide=_is_wide(table))
         except Exception:
-            begun.abort()  # as a `with` block does; else its turn after a loss lasts until the garbage collector finds it
+            begun.abort()  # as a `with` block does
             raise
         program.machine.clock.sleep(operation.options.get("works_s", 0.0))
         try:

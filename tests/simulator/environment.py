@@ -29,7 +29,6 @@ import sluice.coordinator
 import sluice.storage
 import sluice.tables
 from sluice.coordinator.leases import lease as leases
-from sluice.coordinator.leases import turns
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes import identity, presence
 from sluice.coordinator.nodes.context import TableContext
@@ -284,7 +283,6 @@ def simulated_environment(
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(leases, "_of_thread", TaskLocal()),
-        patch.object(turns, "_of_thread", TaskLocal()),
         patch.object(identity, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
         patch.object(presence, "_TERM_S", term_s),
         patch.object(TableAddress, "context", context),

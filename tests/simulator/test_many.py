@@ -52,7 +52,7 @@ def test_outcomes_are_added_up() -> None:
     assert tally.summary()["faults"] == sum(len(each.faults) for each in results)
 
 
-def test_turns_locks_and_what_is_kept_per_thread() -> None:
+def test_order_locks_and_what_is_kept_per_thread() -> None:
     scheduler = Scheduler(1000)
     lock, local, seen = Lock(scheduler), TaskLocal(), list[tuple[str, float]]()
 

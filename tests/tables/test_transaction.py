@@ -305,7 +305,7 @@ def test_isolation_may_be_stricter_than_the_tables(place: Place) -> None:
     table, other = place.create(), place.open()
     table.append(flights(("JFK", 1, 1)))
     for isolation, refused in ((None, False), ("WriteSerializable", False), ("Serializable", True)):
-        begun = table.begin(isolation)
+        begun = table.begin(isolation=isolation)
         begun.update({"delay": "delay + 1"}, "origin = 'JFK'")
         other.append(flights(("JFK", 1, 7)))
         if refused:
@@ -314,7 +314,7 @@ def test_isolation_may_be_stricter_than_the_tables(place: Place) -> None:
         else:
             assert begun.commit() is not None
     with pytest.raises(sluice.InvalidRequest, match="weaker than the table's"):
-        place.open().begin("SnapshotIsolation")
+        place.open().begin(isolation="SnapshotIsolation")
 
 
 def test_a_transaction_reads_the_version_it_was_asked_for(place: Place, table: sluice.Table) -> None:

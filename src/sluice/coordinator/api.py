@@ -41,14 +41,13 @@ if TYPE_CHECKING:
     from .errors import naming
     from .examination import examine_nodes
     from .leases.consumers import Hold, consumers_of, hold_consumer
-    from .leases.granting import release_nodes
-    from .leases.lease import Lease
+    from .leases.lease import Lease, lent
     from .leases.listing import break_lease, list_broken, list_leases, place_of_table
     from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
+    from .leases.priority import Priority, priority_after
     from .leases.requests import LeaseOn, lease, lease_on, lease_on_table, leases
     from .leases.scopes import PartitionScope
-    from .leases.tickets import Ticket, leave_ticket, take_ticket
-    from .leases.turns import Chance, advice, lasting_s, lent_to_threads, named_after, reserve, turns_stand
+    from .leases.table_leases import TableLeases
     from .nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
     from .nodes.checkpoint_claim import claim_checkpoint
     from .nodes.context import TableContext
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from .nodes.layout import TableTree
     from .nodes.lease_records import EXCLUSIVE, SHARED, Broken, Place
     from .nodes.plans import close_plan, open_plan
-    from .nodes.presence import clear_graves, list_clients, this_client
+    from .nodes.presence import clear_graves, list_clients
     from .nodes.records import Head
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .publication.log_checks import refuse_old_data

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from ..coordinator.api import DEFAULT_TIMEOUT_S
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.data_source.write_commit import opened
 from ..spark_integration.errors import as_spark_users_know
@@ -132,7 +131,7 @@ class Stream:
         def write(frame: DataFrame, batch: Batch) -> None:
             targets = [opened(address) for address in addresses]
 
-            def begin() -> JointTransaction:
+            def begin(after: JointTransaction | None) -> JointTransaction:
                 spark = frame.sparkSession
                 return JointTransaction(
                     tables=targets,
@@ -140,16 +139,10 @@ class Stream:
                     foreign=written_with_reads,
                     user_metadata=user_metadata_of(spark),
                     by_engine=lambda joint, table: TablePart(spark, joint, table),
+                    after=after,
                 )
 
-            repeated(
-                begin,
-                lambda t: work(frame, t),
-                JointTransaction.leases_on_reads,
-                attempts,
-                DEFAULT_TIMEOUT_S,
-                targets[0].coordinated.application,
-            )
+            repeated(begin, lambda t: work(frame, t), attempts)
 
         with as_spark_users_know():
             return BatchWriter(self._df, addresses, write)

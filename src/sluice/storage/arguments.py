@@ -273,6 +273,10 @@ RULES: Final[Mapping[str, Rule]] = {
         (f"{name}.{edge}" for name in ("changes", "changes_batches", "split_changes") for edge in ("after", "up_to")),
         either("a version, -1 for none, or a time", _AFTER, _MOMENT),
     ),
+    **dict.fromkeys(
+        ("begin.after", "transaction.after", "JointTransaction.after"),
+        made("OpenTransaction", what="the transaction that lost, which this one repeats"),
+    ),
     "follow.after": either("the last version you have, -1 for none, or the `end` of a batch", _AFTER, made("ChangePlace")),
     "ChangePlace.version": _AFTER,
     "ChangePlace.files": whole("a number of files", 0, _COUNT_MAX),
@@ -292,7 +296,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # words
     "ack": _ACK,
     "consistency": one_of("latest", "serial", "session", "published"),
-    **dict.fromkeys(("isolation", "begin.level"), one_of("Serializable", "WriteSerializable", "SnapshotIsolation")),
+    "isolation": one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
     "by": one_of("version", "timestamp"),
     "consumer.rows": one_of("changes", "inserted"),
     "follow.rows": one_of("changes", "inserted"),

@@ -27,12 +27,11 @@ from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.open_table import OpenTable
-from .joint_transaction import CommitInfo, ForeignRows, JointTransaction, Named
+from .joint_transaction import CommitInfo, ForeignRows, JointArgs, JointTransaction, Named
 from .read.following import ChangeBatch, ChangePlace, ChangeReader, Selection, latest_of
 from .read.published_versions import published_versions
 from .table_writes import TableWrites
 from .write.repeated_writes import done_in_all
-from .write.terms import OnceArgs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -106,6 +105,8 @@ class Consumer:
         self._table_id = table.current().metadata.id
         self._waiting = published_versions(table, _WAIT_S)
         self._in_hand: ChangeBatch | None = None
+        self._begun: ConsumerTransaction | None = None
+        """Its last transaction: one that lost gives the next one priority."""
         self._latest = -1
         self._pin: Pin | None = None
         self._pinned_s = 0.0
@@ -159,7 +160,7 @@ class Consumer:
         *,
         foreign: Callable[[Any], ForeignRows | None] | None = None,
         by_engine: Callable[[JointTransaction, Named], Any] | None = None,
-        **terms: Unpack[OnceArgs],
+        **terms: Unpack[JointArgs],
     ) -> JointTransaction:
         """Begin the transaction that consumes the batch in hand: its commit writes the results and the position, once, or nothing.
 
@@ -171,10 +172,12 @@ class Consumer:
         if not self._into:
             raise InvalidRequest(f"the consumer {self.name!r} has no outputs: open it with into=[table, ...], or call commit()")
         batch = self._batch("transaction()")
-        for name in ("transaction", "key"):
+        for name in ("transaction", "key", "after"):
             if terms.get(name) is not None:
-                raise InvalidRequest(f"{name} was given: the consumer says what makes its transaction happen once, leave {name} out")
-        return ConsumerTransaction(self, batch, foreign, by_engine, **terms)
+                raise InvalidRequest(f"{name} was given: the consumer says that itself, leave {name} out")
+        terms["after"] = self._begun
+        self._begun = ConsumerTransaction(self, batch, foreign, by_engine, **terms)
+        return self._begun
 
     def commit(self) -> None:
         """Record that the batch in hand was consumed: for results that go elsewhere, at least once.
@@ -330,7 +333,7 @@ class ConsumerTransaction(JointTransaction):
         batch: ChangeBatch,
         foreign: Callable[[Any], ForeignRows | None] | None,
         by_engine: Callable[[JointTransaction, Named], Any] | None,
-        **terms: Unpack[OnceArgs],
+        **terms: Unpack[JointArgs],
     ) -> None:
         self._consumer, self._of, self._lease = consumer, batch, consumer.lease
         terms["transaction"] = consumer.application_for(batch)

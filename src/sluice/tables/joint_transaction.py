@@ -13,21 +13,20 @@ import pyarrow as pa
 
 from ..coordinator.api import (
     DEFAULT_TIMEOUT_S,
-    Chance,
     Change,
     Commit,
     Deadline,
-    LeaseOn,
+    PartitionScope,
     SystemClock,
+    TableLeases,
     Timeout,
     bounding,
-    lease_on_table,
     naming,
     outcome_of,
+    priority_after,
     require_coordinator,
     require_one_coordinator,
     submit_together,
-    touched_by_reads,
     version_beside,
     versions_together,
 )
@@ -97,12 +96,19 @@ class ForeignRows:
     """Makes a transaction depend on what the rows were computed from."""
 
 
+class JointArgs(OnceArgs, total=False):
+    """The terms of a transaction over several tables."""
+
+    after: OpenTransaction[Any] | None
+    """The transaction that lost, which this one repeats: it has priority over others (docs/locks.md)."""
+
+
 @checked
 class Part(Transaction):
     """The part of a transaction over several tables in one of them. It ends with the others, by the whole transaction."""
 
-    def __init__(self, joint: JointTransaction, table: OpenTable, snapshot: Snapshot, terms: Terms, chance: Chance) -> None:
-        super().__init__(table, snapshot, terms, chance, transaction_id=joint.id)
+    def __init__(self, joint: JointTransaction, table: OpenTable, snapshot: Snapshot, terms: Terms) -> None:
+        super().__init__(table, snapshot, terms, joint._priority, transaction_id=joint.id)
         self._joint = joint
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
@@ -118,6 +124,10 @@ class Part(Transaction):
         """As in every transaction; a conflict names the table."""
         with naming(self._table.location):
             super().check()
+
+    def _note_loss(self, lost: NotCommitted) -> None:
+        super()._note_loss(lost)
+        self._joint._losses = self._losses
 
     def _end(self, timeout_s: Timeout | None = None) -> NoReturn:
         """Raises InvalidRequest: parts neither commit nor end in another way by themselves."""
@@ -188,9 +198,10 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if_version: Mapping[Any, int] | None = None,
         foreign: Callable[[Any], ForeignRows | None] | None = None,
         by_engine: Callable[[JointTransaction, Named], Any] | None = None,
-        **terms: Unpack[OnceArgs],
+        **terms: Unpack[JointArgs],
     ) -> None:
         """See `sluice.transaction`. `foreign` knows rows that are not Arrow data; `by_engine` makes what `transaction[table]` gives."""
+        after = terms.pop("after", None)
         self._terms = terms_of(terms, ack="published", timeout_s=DEFAULT_TIMEOUT_S)
         super().__init__(timeout_s=self._terms.timeout_s)
         self._coordinator = coordinator
@@ -203,14 +214,15 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._id = ""
         self._changes: list[tuple[OpenTable, Change]] | None = None
         self._info = CommitInfo({})
-        self._chance: Chance | None = None
         self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
+        if after is not None:
+            with self._bounding(None) as deadline:
+                self._takes(priority_after(after.losses, after.parts_read(), deadline))
         if tables or if_version:
             try:
                 self._begin([self._open(table) for table in (*tables, *(if_version or ()))])
             except BaseException:
-                if self._chance is not None:
-                    self._chance.end(won=False)
+                self._priority.end()
                 raise
 
     # -- what it is --------------------------------------------------------------------------------------------------
@@ -229,14 +241,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """The commits that wrote the application's transaction or the key before, in the tables that take part. Raises HalfCommitted."""
         return self._repeated(self._timeout_s)
 
-    def leases_on_reads(self, name: str, whole: bool) -> list[LeaseOn]:
-        """The exclusive leases over what was read so far, or over the `whole` of those tables, to take in one request."""
-        read = [(self._tables[location], part.basis) for location, part in self._parts.items() if part.basis[1] is not None]
-        covered = [(table, None if whole else touched_by_reads(*basis)) for table, basis in read]
-        return [
-            lease_on_table(table.coordinated.leases, table.access.current(), "exclusive", None if scope is None else scope.sql, name)
-            for table, scope in covered
-        ]
+    def parts_read(self) -> list[tuple[TableLeases, PartitionScope | None]]:
+        """The parts of tables that were read so far (None: the whole of one)."""
+        return [read for part in self._parts.values() for read in part.parts_read()]
 
     @property
     def commit_info(self) -> CommitInfo:
@@ -317,9 +324,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             )
         require_one_coordinator([each.coordinated.context for each in (*self._tables.values(), *fresh.values())])
         first = next(iter(fresh.values())).coordinated
-        self._chance = chance = self._chance or Chance(first.clock)
         with bounding(self._timeout_s, first.clock) as deadline:
-            chance.take([table.coordinated.leases for table in fresh.values()], deadline)
             versions = self._versions(fresh, deadline)
             for location, latest in versions.items():
                 if self._if_version.get(location, -1) > latest:
@@ -329,7 +334,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             for location, table in fresh.items():
                 terms = replace(self._terms, if_version=self._if_version.get(location))
                 snapshot = snapshot_for_change(table.coordinated, versions[location])
-                parts[location] = Part(self, table.coordinated, snapshot, terms, chance)
+                parts[location] = Part(self, table.coordinated, snapshot, terms)
         self._tables.update(fresh)
         self._parts.update(parts)
         for location, part in parts.items():
@@ -385,19 +390,17 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return CommitInfo({location: commits[location] for location in written if location in commits})
 
     def _to_file(self, table: OpenTable, change: Change) -> Change:
-        return replace(change, transaction_id=self._id, filed_after=self._read_version(table) if self._filed_again else None)
+        filed_after = self._read_version(table) if self._filed_again else None
+        return replace(change, transaction_id=self._id, filed_after=filed_after, leases=(*change.leases, *self._priority.nodes))
 
     def _note_loss(self, lost: NotCommitted) -> None:
-        if isinstance(lost, ConcurrentModification) and self._chance is not None:
+        if isinstance(lost, ConcurrentModification):
             part = self._parts.get(str(lost.details.get("facts", {}).get("table")))
             if part is not None:
                 part.tell_loss(lost)
-            read = {location: part.basis for location, part in self._parts.items() if part.basis[1] is not None}
-            lost.tell(self._chance.lost((self._tables[at].coordinated.leases, touched_by_reads(*basis)) for at, basis in read.items()))
+        super()._note_loss(lost)
 
     def _ended(self, *, won: bool) -> None:
-        if self._chance is not None:
-            self._chance.end(won=won)
         if not won:
             for part in self._parts.values():
                 part.discard()

@@ -11,24 +11,18 @@ from functools import partial
 import pyarrow as pa
 
 from ..coordinator.api import (
-    Chance,
     Commit,
     InParts,
     NewName,
-    Reads,
+    Priority,
     TableName,
-    Ticket,
     Timeout,
-    advice,
     another_id,
     close_plan,
-    leave_ticket,
     open_plan,
     outcome_of,
-    release_nodes,
     submit,
     taken_back_on_failure,
-    touched_by_reads,
 )
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
 from ..coordinator.rules.isolation import stricter, table_isolation
@@ -220,8 +214,6 @@ def abandon_plan(plan: WritePlan) -> None:
     """
     try:
         table = OpenTable.of(plan.address)
-        if plan.turns:
-            release_nodes(table.context.coordination, plan.turns)
         close_plan(table.context, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
@@ -232,42 +224,10 @@ def _closing(table: OpenTable, plan: WritePlan) -> Iterator[None]:
     """Close the plan if it was committed, or never can be."""
     try:
         yield
-    except (ConcurrentModification, Refused, TransactionExpired) as lost:
-        if isinstance(lost, ConcurrentModification):
-            note_loss(table, plan, lost)
-        release_turns(table, plan.turns)
+    except (ConcurrentModification, Refused, TransactionExpired):
         close_plan(table.context, plan.transaction_id)
         raise
-    release_turns(table, plan.turns)
     table.background.submit(partial(close_plan, table.context, plan.transaction_id))
-
-
-def release_turns(table: OpenTable, turns: Sequence[str]) -> None:
-    """End the turns of a write that is over: if this fails, they end when their time is over."""
-    if not turns:
-        return
-    try:
-        release_nodes(table.context.coordination, turns)
-    except SluiceError as trouble:
-        _log.info("the turns of a write to %s were not released here: %s", table.location, trouble)
-
-
-def note_loss(table: OpenTable, plan: WritePlan, lost: ConcurrentModification) -> None:
-    """Leave a ticket for the next attempt at a plan that lost, perhaps in another process, and say so in the refusal."""
-    if plan.mode == "append" and not plan.depends:
-        return
-    where = None
-    if not plan.losses and plan.mode != "dynamic":
-        condition = plan.where if plan.mode == "overwrite" else plan.read_where
-        try:
-            where = touched_by_reads(table.at(plan.read_version), Reads(predicates=(condition or "",)))
-        except SluiceError as trouble:
-            _log.info("the whole of %s counts as read by transaction %s: %s", table.location, plan.transaction_id, trouble)
-    took_s = max(0.0, (table.clock.now_ms() - plan.planned_ms) / 1000)
-    application = table.application
-    covered = None if where is None else where.sql
-    leave_ticket(table.context, Ticket(application, plan.work, covered, took_s, plan.losses + 1))
-    lost.tell(advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 
 def _commit(table: OpenTable, plan: WritePlan, files: Sequence[AddFile], timeout_s: Timeout, filed_after: int) -> Commit | None:
@@ -275,8 +235,7 @@ def _commit(table: OpenTable, plan: WritePlan, files: Sequence[AddFile], timeout
     if plan.mode != "append" or plan.depends:
         check_plan(table, plan, files)  # before files are read for what is replaced
     terms = replace(plan.terms, timeout_s=timeout_s)
-    chance = Chance(table.clock, advises=False)
-    transaction = Transaction(table, _at_plan(table, plan), terms, chance, planned=plan, filed_after=filed_after)
+    transaction = Transaction(table, _at_plan(table, plan), terms, Priority(), planned=plan, filed_after=filed_after)
     if plan.depends:
         transaction.depend_on(plan.read_where or None)
     transaction.stage(plan, files)

@@ -44,7 +44,7 @@ from .read.following import ChangePlace, Follower, Selection, SelectionArgs, fol
 from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .table_management import TableManagement
-from .transact import ATTEMPTS, transact
+from .transact import ATTEMPTS, repeated
 from .transaction import Transaction
 from .write.terms import ChangeArgs, WriteArgs
 
@@ -335,13 +335,11 @@ class Table(TableManagement):
     ) -> T:
         """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.
 
-        After three losses it takes an exclusive lease over what it reads, so that it gets through against any number of writers.
+        Each loss gives the next attempt more priority (docs/locks.md), so that it gets through against any number of writers.
         With `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last
         conflict, and the exceptions of `work`, after which nothing is committed.
         """
-        application, commit_terms = self.coordinated.application, self._terms(terms)
-        begin = partial(self._begun, commit_terms)
-        return transact(begin, self.lease_on, work, attempts=attempts, timeout_s=commit_terms.timeout_s, application=application)
+        return repeated(partial(self._begun, self._terms(terms)), work, attempts)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..coordinator.api import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Deadline, InParts, Timeout, bounding, submit
+from ..coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    Change,
+    Commit,
+    Deadline,
+    InParts,
+    PartitionScope,
+    Priority,
+    TableLeases,
+    Timeout,
+    bounding,
+    priority_after,
+    submit,
+)
 from ..coordinator.rules.terms import Terms
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
@@ -25,6 +38,7 @@ from .write.data_writing import Rows, WritePlan
 from .write.redefinition import Replaced
 from .write.requirements import check_plan, newest_for_append, snapshot_for_change
 from .write.terms import WriteArgs, terms_of
+from .write.transaction_end import OpenTransaction
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,16 +54,16 @@ class TableWrites:
         self._timeout_s = timeout_s
         self._checkpointer = Checkpointer(table)
 
-    def begin(self, level: str | None = None, /, **terms: Unpack[WriteArgs]) -> Transaction:
+    def begin(self, *, after: OpenTransaction[Any] | None = None, **terms: Unpack[WriteArgs]) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
 
-        It sees the latest version, or `read_version`. If this thread's last transaction lost, `begin` waits for its turn: until the new
-        transaction ends, nobody changes what the lost one read, except by plain appends (docs/locks.md). Its `isolation`, which may be
-        given by position, may be stricter than the table's level, never weaker. With `transaction` = (application id, number) or a `key`
-        it happens once, as for `append`. `user_metadata` is a text that the history shows with the commit. With `if_version` it sees that
-        version, and commits only as the very next one.
+        It sees the latest version, or `read_version`. A loop that repeats a transaction gives the one that lost as `after`: then others
+        wait until the new one ends, the more of them the more often it lost (docs/locks.md). Its `isolation` may be stricter than the
+        table's level, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`.
+        `user_metadata` is a text that the history shows with the commit. With `if_version` it sees that version, and commits only as the
+        very next one.
         """
-        return self._begun(self._terms({"isolation": level, **terms}))
+        return self._begun(self._terms(terms), after)
 
     @property
     def access(self) -> ReadTable:
@@ -268,23 +282,32 @@ class TableWrites:
             return self.noted(done)
         return begun.commit(timeout_s=time.left)
 
-    def _begun(self, terms: Terms, *, blind: bool = False) -> Transaction:
-        """A transaction; it waits for its turn if the last one lost, unless it is `blind`, a plain append."""
+    def _begun(self, terms: Terms, after: OpenTransaction[Any] | None = None, *, blind: bool = False) -> Transaction:
+        """A transaction, which repeats the one `after` which it is begun; a `blind` one is a plain append."""
         table = self.coordinated
-        chance, numbered = Chance(table.clock), terms.once is not None
+        numbered = terms.once is not None
         with bounding(terms.timeout_s, table.clock) as deadline:
             if blind:
                 snapshot = newest_for_append(table, numbered=numbered)
                 if PRIMARY_KEY in snapshot.configuration:
                     snapshot = snapshot_for_change(table)
-                return Transaction(table, snapshot, terms, chance, committed=self.noted)
-            chance.take([table.leases], deadline)
+                return Transaction(table, snapshot, terms, Priority(), committed=self.noted)
+            priority = Priority() if after is None else priority_after(after.losses, self._read_here(after), deadline)
             try:
                 snapshot = snapshot_for_change(table, terms.version, numbered=numbered)
-                return Transaction(table, snapshot, terms, chance, committed=self.noted)
+                return Transaction(table, snapshot, terms, priority, committed=self.noted)
             except BaseException:
-                chance.end(won=False)
+                priority.end()
                 raise
+
+    def _read_here(self, after: OpenTransaction[Any]) -> list[tuple[TableLeases, PartitionScope | None]]:
+        """The part of this table that a transaction read. Raises InvalidRequest if it read others."""
+        read = after.parts_read()
+        if any(part.key != self.coordinated.leases.key for part, _ in read):
+            raise InvalidRequest(
+                f"after={after!r} is a transaction on other tables than {self._access.location}: give one that Table.begin made for it"
+            )
+        return read
 
     def _change(self, make: Callable[[OpenTable], Change | None], args: Mapping[str, Any]) -> Commit | None:
         """Commit a change of the table as a whole on the terms that keywords say; None if there is none."""

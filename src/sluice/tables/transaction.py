@@ -11,10 +11,12 @@ from functools import partial
 import pyarrow as pa
 
 from ..coordinator.api import (
-    Chance,
     Change,
     Commit,
+    PartitionScope,
+    Priority,
     Reads,
+    TableLeases,
     Timeout,
     bounding,
     operation_that_lost,
@@ -66,7 +68,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         table: OpenTable,
         snapshot: Snapshot,
         terms: Terms,
-        chance: Chance,
+        priority: Priority,
         *,
         transaction_id: str | None = None,
         planned: WritePlan | None = None,
@@ -80,8 +82,9 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         super().__init__(timeout_s=terms.timeout_s, filed_again=planned is not None)
         stricter(table_isolation(snapshot.configuration), terms.isolation)
+        self._takes(priority)
         self._table, self._clock = table, table.clock
-        self._terms, self._chance, self._planned = terms, chance, planned
+        self._terms, self._planned = terms, planned
         self._filed_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
         self._draft = Draft(table.store, snapshot, self._filed_id, partial(require_room, table))
         self._steps: list[Step] = []
@@ -481,14 +484,23 @@ class Transaction(OpenTransaction["Commit | None"]):
             if self._change is None:
                 return None
         self._filing()
-        change = replace(self._change, transaction_id=self.id, filed_after=self._filed_after if self._filed_again else None)
+        change = replace(
+            self._change,
+            transaction_id=self.id,
+            filed_after=self._filed_after if self._filed_again else None,
+            leases=(*self._change.leases, *self._priority.nodes),
+        )
         return submit(self._table, change, timeout_s=limit, filing=self._filed_under)
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
             self.tell_loss(lost)
-            if self.basis[1] is not None:
-                lost.tell(self._chance.lost([(self._table.leases, touched_by_reads(*self.basis))]))
+        super()._note_loss(lost)
+
+    def parts_read(self) -> list[tuple[TableLeases, PartitionScope | None]]:
+        """The part of the table that was read so far (None: the whole); nothing of a planned write, which nobody repeats by itself."""
+        snapshot, reads = self.basis
+        return [] if reads is None or self._planned is not None else [(self._table.leases, touched_by_reads(snapshot, reads))]
 
     def tell_loss(self, lost: ConcurrentModification) -> None:
         """Add to a refusal which operation lost."""
@@ -499,7 +511,6 @@ class Transaction(OpenTransaction["Commit | None"]):
             lost.tell(of_several, lost_operation=number, lost_operation_name=name)
 
     def _ended(self, *, won: bool) -> None:
-        self._chance.end(won=won)
         if not won:
             self.discard()
 
@@ -556,5 +567,4 @@ class Transaction(OpenTransaction["Commit | None"]):
             keeps_id=planned is not None,
             numbered_since=self._numbered_since,
             leases=() if planned is None else planned.leases,
-            turns=(*(() if planned is None else planned.turns), *self._chance.turns),
         )

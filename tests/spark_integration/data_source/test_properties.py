@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from pathlib import Path
 
@@ -26,11 +25,11 @@ def test_properties_of_a_created_table_are_true_of_it_the_next_time(tmp_path: Pa
         place["path"], pa.schema([pa.field("id", pa.int64(), nullable=False)]), coordinator=place["coordinator"], properties=told
     )
     schema = types.StructType([types.StructField("id", types.LongType(), False)])
-    plan, _ = plan_for(options, schema, until_gone=os.getpid())
+    plan, _ = plan_for(options, schema)
     assert plan.read_version == 0
     other = WriteOptions.parse({**place, "properties": '{"delta.feature.changeDataFeed": "supported"}'}, overwrite=False)
     with pytest.raises(sluice.InvalidRequest, match=r"sluice\.Table\.set_properties"):
-        plan_for(other, schema, until_gone=os.getpid())
+        plan_for(other, schema)
 
 
 def test_a_table_is_created_with_its_first_rows_and_its_features(tmp_path: Path) -> None:
@@ -38,7 +37,7 @@ def test_a_table_is_created_with_its_first_rows_and_its_features(tmp_path: Path)
     place = {"path": str(tmp_path / "t"), "coordinator": f"memory://{uuid.uuid4().hex}"}
     options = WriteOptions.parse({**place, "properties": json.dumps(told)}, overwrite=False)
     schema = types.StructType([types.StructField("id", types.LongType())])
-    plan, _ = plan_for(options, schema, until_gone=os.getpid())
+    plan, _ = plan_for(options, schema)
     files = plan.write(pa.table({"id": pa.array([1, 2, 3], pa.int64())}))
     _, commit = commit_creation(plan, files)
     assert commit is not None

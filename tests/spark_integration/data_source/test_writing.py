@@ -278,7 +278,7 @@ def test_an_append_whose_source_is_unknown_is_not_blind(place: Place) -> None:
     place.write(numbers(place, ("a", 1), ("b", 2)))
     place.write(numbers(place, ("c", 3)))
     assert place.table().history(limit=1)[0].is_blind_append is False
-    stale = place.table().begin("WriteSerializable")
+    stale = place.table().begin(isolation="WriteSerializable")
     stale.delete("v < 9")
     place.write(place.load())
     assert place.table().history(limit=1)[0].is_blind_append is False

@@ -203,7 +203,7 @@ def test_a_change_that_fails_changes_nothing(tables: Warehouse, text: str, messa
 def test_a_merge_by_keys_disturbs_nobody_else(tables: Warehouse) -> None:
     """Another key's rows may change between what a merge reads and its commit."""
     table = tables.catalog.open("sales.t")
-    with table.begin("Serializable") as other:
+    with table.begin(isolation="Serializable") as other:
         other.update({"n": "n + 1"}, "id = 2")
         tables.sql(
             """MERGE INTO sales.t t USING sales.u u ON t.id = u.id

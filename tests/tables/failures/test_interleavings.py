@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from sluice.coordinator.commit.joint_resolve import closed
 from sluice.coordinator.commit.outcomes import Outcome
 from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.leases.tickets import take_ticket
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
@@ -341,30 +339,9 @@ def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_
         MemoryStore(place).forget()
 
 
-def test_the_loss_of_a_plan_that_was_to_create_its_table_took_as_long_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn lasts by that: it must not be measured from 1970."""
-
-    def loses(*_: object, **__: object) -> None:
-        raise sluice.ConcurrentModification("somebody else was faster")
-
-    monkeypatch.setattr(planned_writes, "_commit", loses)
-    place = "memory://two-committers-lost"
-    try:
-        plan = replace(plan_creation(TableAddress.of(place, place), new_table(SCHEMA), Terms()), mode="overwrite")
-        table = sluice.Table.create(place, SCHEMA, coordinator=place)
-        with pytest.raises(sluice.ConcurrentModification):
-            commit_creation(plan, plan.write(pa.table({"a": [1]}, schema=SCHEMA)))
-        context = table.coordinated.context
-        ticket = take_ticket(context, context.client.application, plan.work)
-        assert ticket is not None
-        assert ticket.took_s < 60
-    finally:
-        MemoryStore(place).forget()
-
-
 @pytest.mark.parametrize("lost", [False, True], ids=["won", "lost"])
 def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
-    """The coordinator goes away right then, with the session; a turn cannot be released, nor a ticket be left."""
+    """The coordinator goes away right then, with the session."""
     place = f"memory://two-committers-away-{lost}"
     decided = planned_writes._commit
 
@@ -381,7 +358,7 @@ def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(planned_writes, "_commit", then_away)
     try:
         table = sluice.Table.create(place, SCHEMA, coordinator=place)
-        plan = replace(table.plan_write(SCHEMA, mode="overwrite"), turns=("/a/turn",))
+        plan = table.plan_write(SCHEMA, mode="overwrite")
         files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
         if lost:
             with pytest.raises(sluice.ConcurrentModification):

@@ -59,7 +59,7 @@ def test_it_is_told_at_the_next_operation_already(place: Place, table: sluice.Ta
     begun.scan(where="origin = 'LGA'")
     begun.update({"delay": "1"}, JFK)
     by_another(lambda: place.open().delete(JFK))
-    with pytest.raises(sluice.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost; its next attempt has its turn"):
+    with pytest.raises(sluice.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost; let transact repeat it"):
         begun.delete("origin = 'EWR'")
 
 
@@ -71,7 +71,7 @@ def test_it_is_told_once_where_it_shows_before_rows_are_copied(place: Place, tab
     by_another(lambda: place.open().update({"delay": "7"}, JFK))
     with pytest.raises(sluice.ConcurrentModification) as lost:
         begun.commit()
-    assert str(lost.value).count("lost; its next attempt") == 1
+    assert str(lost.value).count("lost; let transact repeat it") == 1
 
 
 def test_the_table_of_several_is_told_with_the_operation(place: Place, table: sluice.Table) -> None:
@@ -88,16 +88,17 @@ def test_the_table_of_several_is_told_with_the_operation(place: Place, table: sl
 
 
 def test_what_to_do_is_told(place: Place, table: sluice.Table) -> None:
-    told = []
+    told: list[str] = []
+    begun = None
     for origin in ("JFK", "LGA"):
-        begun = table.begin()
+        begun = table.begin(after=begun)
         begun.update({"delay": "1"}, f"origin = '{origin}'")
         by_another(lambda origin=origin: place.open().delete(f"origin = '{origin}'"))  # type: ignore[misc]
         with pytest.raises(sluice.ConcurrentModification) as lost:
             begun.commit()
         told.append(str(lost.value))
-    assert "its next attempt has its turn: repeat it in this thread, or let Table.transact do so" in told[0]
-    assert "loss 2 in a row: let Table.transact repeat it, or take a lease" in told[1]
+    assert "; let transact repeat it, or begin the next attempt with after=<this transaction>" in told[0]
+    assert "; it is loss 2 in a row; let transact repeat it" in told[1]
 
 
 @pytest.mark.parametrize("ack", ["published", "ratified"])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.api import Chance
+from sluice.coordinator.api import Priority
 from sluice.coordinator.rules.terms import Terms
 from sluice.storage.data import datafiles
 from sluice.storage.data.datafiles import write_files
@@ -72,7 +72,7 @@ def test_a_block_whose_later_operation_is_refused(
 def test_a_transaction_that_lost(place: Place, table: sluice.Table, tmp_path: Path, operation: Callable[[Any], None], vectors: str) -> None:
     """Its client deletes the files when it hears of the refusal, which is final: no garbage collection has to find them."""
     table.set_properties({"delta.enableDeletionVectors": vectors})
-    transaction = table.begin("Serializable")
+    transaction = table.begin(isolation="Serializable")
     transaction.scan()
     operation(transaction)
     assert operation is delete or any(transaction.id in path for path in files_below(tmp_path))
@@ -175,8 +175,7 @@ def test_what_was_committed_stays(table: sluice.Table) -> None:
 def test_files_that_a_caller_staged_are_the_callers(table: sluice.Table) -> None:
     plan = table.plan_write(FLIGHTS)
     files = plan.write(flights(("LGA", 3, 1)))
-    chance = Chance(table.coordinated.clock)
-    transaction = Transaction(table.coordinated, table.coordinated.current(), Terms(), chance, planned=plan)
+    transaction = Transaction(table.coordinated, table.coordinated.current(), Terms(), Priority(), planned=plan)
     transaction.stage(plan, files)
     transaction.abort()
     assert table.commit_write(plan, files) is not None

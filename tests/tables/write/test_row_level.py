@@ -208,7 +208,7 @@ EFFECTS: list[Effect] = [
 def test_changes_of_different_rows_of_one_file_go_together(
     place: Place, table: sluice.Table, first: Effect, second: Effect, isolation: str
 ) -> None:
-    one, other = table.begin(isolation), place.open().begin(isolation)
+    one, other = table.begin(isolation=isolation), place.open().begin(isolation=isolation)
     first[0](one)
     second[0](other)
     one.commit()

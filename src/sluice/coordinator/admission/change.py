@@ -69,8 +69,6 @@ class Change:
     """The version at which its application's number was free, and from which it depends on that application; None: `snapshot`'s."""
     leases: tuple[str, ...] = ()
     """Nodes of leases it depends on, in addition to the committing thread's leases."""
-    turns: tuple[str, ...] = ()
-    """Nodes of the turns reserved for it."""
 
     def measured(self, commit: Commit) -> Commit:
         """The commit of this change, with the metrics; a commit that was there before is not this change's."""

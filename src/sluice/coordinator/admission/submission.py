@@ -21,7 +21,6 @@ from ..commit.table import CoordinatedTable
 from ..commit.transactions import commit_filings
 from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, Refused, naming
 from ..leases.table_leases import WaitingCommit
-from ..leases.turns import turns_of_thread
 from ..nodes.records import Head, digest
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
@@ -36,11 +35,6 @@ from .change_footprint import bounded, touched_by
 from .validation import attempt_of, before_itself, require_next, validated, written_since
 
 _LOOKS_MAX: Final = 8
-
-
-def _turns_for(change: Change) -> tuple[str, ...]:
-    """The turns that do not stop a change: its own, and those of other transactions of the calling thread."""
-    return tuple(dict.fromkeys((*change.turns, *turns_of_thread())))
 
 
 def submit(
@@ -123,7 +117,7 @@ class _Submission:
                     raise
                 table, change = self._changes[self._refused_in(held)]
                 self._waiting = self._waiting or until_decided.enter_context(WaitingCommit())
-                self._waiting.wait(table.leases, touched_by(change), held, deadline, _turns_for(change))
+                self._waiting.wait(table.leases, touched_by(change), held, deadline, change.leases)
                 looks += 1
                 if not held.filed:
                     continue
@@ -255,7 +249,6 @@ def intent_of(
         row_ids=_row_ids(change),
         # check: commits-name-their-leases
         leases=tuple(dict.fromkeys((*change.leases, *table.leases.of_this_thread()))),
-        turns=_turns_for(change),
         user_metadata=change.terms.user_metadata or "",
         **_described(change),
     )

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import SluiceError, Unavailable
+from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from ..nodes.lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from ..rules.intent import ClientName
@@ -329,14 +329,3 @@ def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:
             _log.warning("the lease node %s is removed later: %s", path, away)
             left.append(path)
     return left
-
-
-def release_nodes(session: CoordinationStore, paths: Sequence[str]) -> None:
-    """End these turns, also other clients'. Never raises: a turn ends in time by itself."""
-    for path in paths:
-        try:
-            session.delete(path)
-        except NoNode:
-            continue
-        except SluiceError as trouble:
-            _log.info("the turn %s was not released here: %s", path, trouble)

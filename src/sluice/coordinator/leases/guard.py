@@ -99,7 +99,7 @@ class LeaseView:
 
     def _stops(self, intent: Intent, lease: Granted) -> bool:
         theirs = lease.request
-        if lease.path in intent.leases or lease.path in intent.turns or theirs.mode == PASSING:
+        if lease.path in intent.leases or theirs.mode == PASSING:
             return False
         if theirs.mode == TURN:
             # check: appends-pass-turns (without not intent.footprint.plain_append and)

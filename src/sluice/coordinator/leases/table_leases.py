@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from ...storage.dataclass import dataclass
-from ..errors import DeadlockDetected, LeaseHeld
+from ..errors import LeaseHeld
 from ..nodes.context import TableContext
 from ..nodes.lease_records import PASSING, Place
 from ..service.address import Address
 from ..service.clock import Deadline
-from .granting import LeaseClient, LeaseRequest, Wanted, let_go, release_nodes
+from .granting import LeaseClient, LeaseRequest, Wanted, let_go
 from .guard import held_in_words
 from .lease import held_by_this_thread, paths_of
 from .scopes import PartitionScope
@@ -57,14 +57,12 @@ class WaitingCommit:
         self._wanted: tuple[Wanted, ...] = ()
         self._request: LeaseRequest | None = None
 
-    def wait(
-        self, leases: TableLeases, scope: PartitionScope | None, held: LeaseHeld, deadline: Deadline, turns: Sequence[str] = ()
-    ) -> None:
+    def wait(self, leases: TableLeases, scope: PartitionScope | None, held: LeaseHeld, deadline: Deadline, own: Sequence[str] = ()) -> None:
         """Wait until no earlier request is in the way of a commit that the lease in `held` stopped.
 
         `scope` covers what the commit touches in that table (None: all). A place that it has in another table is given up and
-        requested again together with the new one: holding one place while waiting for another could close a cycle. `turns`
-        are reserved for the commit; they are given up if they would close a cycle of waits, since nothing depends on them.
+        requested again together with the new one: holding one place while waiting for another could close a cycle. `own` are the
+        nodes of leases that the commit depends on, beside those of this thread.
 
         Raises `held`, naming the present holder, when the deadline passes; DeadlockDetected if that holder waits for a lease
         that this thread holds.
@@ -73,16 +71,8 @@ class WaitingCommit:
             raise held
         self.leave()
         self._wanted = tuple(dict.fromkeys((*self._wanted, leases.wanted(PASSING, scope))))
-        try:
-            self._obtain(leases.home, held, deadline, turns)
-        except DeadlockDetected:
-            if not turns:
-                raise
-            release_nodes(leases.home.connect(), turns)
-            self._obtain(leases.home, held, deadline, ())
-
-    def _obtain(self, home: LeaseClient, held: LeaseHeld, deadline: Deadline, turns: Sequence[str]) -> None:
-        request = LeaseRequest(home, self._wanted, (*paths_of(held_by_this_thread(home.coordinator)), *turns))
+        holds = dict.fromkeys((*leases.of_this_thread(), *own))
+        request = LeaseRequest(leases.home, self._wanted, tuple(holds))
         try:
             request.obtain(deadline)
         except LeaseHeld as late:

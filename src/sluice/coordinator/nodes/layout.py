@@ -14,7 +14,6 @@
         l-<guid>-<sequence>       one request: ephemeral
     /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
     /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/pins.py)
-    /tables/<key>/losses          losses of Spark jobs, whose next attempt gets a turn (leases/tickets.py)
     /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (consumer_records.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
     /tables/<key>/closed          the table was dropped or forgotten, and its nodes go
@@ -57,7 +56,7 @@ CATALOG_CHANGES = f"{CATALOG}/changes"
 
 NODES_OF_TABLES: Final = frozenset(
     (
-        *("checkpoint", "closed", "consumers", "head", "horizon", "leases", "losses"),
+        *("checkpoint", "closed", "consumers", "head", "horizon", "leases"),
         *("name", "pins", "published", "refused", "slots", "verdicts"),
     )
 )
@@ -170,11 +169,6 @@ class TableTree:
     def published(self) -> str:
         """The highest published version."""
         return f"{self.root}/published"
-
-    @property
-    def losses(self) -> str:
-        """The lost transactions that another process may repeat."""
-        return f"{self.root}/losses"
 
     @property
     def checkpoint(self) -> str:

@@ -151,8 +151,7 @@ class Intent(Record):
     creates or attaches the table, with the highest row id given so far in `row_ids` if it tracks rows; `detach` by the one
     that detaches it. `rebased` describes what its owner adapted to commits it met while validating; `metadata_change` and
     `protocol_change` describe the difference that its metaData and protocol actions make. `leases` are the nodes of the
-    leases it depends on: it is committed only while they all exist (I9); `turns` are the nodes of turns reserved for it,
-    which do not stop it, and on which it does not depend. `joint` names the tables of a transaction over several: it is
+    leases it depends on: it is committed only while they all exist (I9). `joint` names the tables of a transaction over several: it is
     committed in all of them or in none (I11). `user_metadata` is a text of the
     user's for the history.
     """
@@ -182,7 +181,6 @@ class Intent(Record):
     protocol_change: Mapping[str, Any] | None = None
     row_ids: int | None = None
     leases: tuple[str, ...] = ()
-    turns: tuple[str, ...] = ()
     joint: Joint | None = None
     user_metadata: str = ""
     format: int = INTENT_FORMAT

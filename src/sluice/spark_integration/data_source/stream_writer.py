@@ -8,7 +8,6 @@ Tasks load this module, so it imports only what they need; other processes impor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -49,7 +48,7 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
         if self._plan is None:
             from .write_plan import plan_batch
 
-            self._plan = plan_batch(self._options, self._schema, until_gone=os.getppid())
+            self._plan = plan_batch(self._options, self._schema)
         return dict(self.__dict__)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:

@@ -5,20 +5,18 @@ The table is there before a stream's first batch, so that what a killed batch le
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...coordinator.api import bounding
-from ...coordinator.errors import ConcurrentModification
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound, UnsupportedFeature
 from ...storage.schema.schema import StructType, to_arrow
 from ...tables.client.property_rules import spelled
 from ...tables.manage.creation import new_table
-from ...tables.planned_writes import abandon_plan, commit_creation, note_loss, plan_creation, plan_write, release_turns
+from ...tables.planned_writes import abandon_plan, commit_creation, plan_creation, plan_write
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.redefinition import Replaced
@@ -27,13 +25,11 @@ from ..errors import in_options
 from ..options import WriteOptions
 from ..schemas import for_new_table, from_spark
 from .write_commit import open_table
-from .write_turn import turn_after_loss
 
 
-def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> tuple[WritePlan, bool]:
+def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
     """The plan of a write, or of creating the table if it does not exist; and whether its application has written it before.
 
-    If it lost before, its turn is held at most until the process `until_gone` (an id) is gone.
     Raises SchemaMismatch if the columns do not fit, InvalidRequest if the table differs from the options, and the conflict
     if rows to replace have changed since the version that the write is based on.
     """
@@ -45,7 +41,6 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
     except TableNotFound:
         return _creation(options, for_new_table(data)), False
     _check_as_told(table, options)
-    waiting = turn_after_loss(table, options, until_gone)
     replaced = Replaced(options.partition_by, options.cluster_by, options.properties if options.replaces else None)
     try:
         with bounding(options.terms.timeout_s, table.access.clock):
@@ -60,25 +55,16 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
                 replaced=replaced if options.overwrite_schema else None,
             )
         plan.require_fit(to_arrow(data))
-    except BaseException as refused:
-        release_turns(table.coordinated, waiting.turns)
-        if isinstance(refused, InvalidRequest):
-            raise in_options(refused) from refused
-        raise
+    except InvalidRequest as refused:
+        raise in_options(refused) from refused
     plan = replace(
         plan,
         leases=(*plan.leases, *options.leases),
-        turns=waiting.turns,
-        losses=waiting.losses,
         max_records_per_file=options.max_records_per_file,
         compression=options.compression,
         source_known=options.source_known,
     )
-    try:
-        table.check_write(plan)
-    except ConcurrentModification as lost:
-        note_loss(table.coordinated, plan, lost)
-        raise
+    table.check_write(plan)
     return plan, is_repeated(table, options)
 
 
@@ -173,7 +159,7 @@ def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: C
         return
     except TableNotFound:
         require_new()
-        plan, _ = plan_for(options, schema, until_gone=os.getpid())
+        plan, _ = plan_for(options, schema)
     if plan.read_version >= 0:
         abandon_plan(plan)
         return
@@ -192,10 +178,10 @@ def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: C
             raise
 
 
-def plan_batch(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> WritePlan:
+def plan_batch(options: WriteOptions, schema: SparkStruct) -> WritePlan:
     """The plan of a batch; creates the table if it is not there. Raises what `plan_for` does."""
     create_if_missing(replace(options, mode="append", where=None), schema)
     # the columns to cluster by may change while the stream runs
-    plan = plan_for(replace(options, cluster_by=None), schema, until_gone=until_gone)[0]
+    plan = plan_for(replace(options, cluster_by=None), schema)[0]
     require_filling(plan, schema)
     return plan

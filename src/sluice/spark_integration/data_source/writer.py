@@ -8,7 +8,6 @@ Tasks load this module, so it imports only what they need; other processes impor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -36,7 +35,7 @@ class SluiceWriter(DataSourceArrowWriter):
         from .write_plan import plan_for, require_filling
 
         self._options = options
-        self._plan, self._is_repeated = plan_for(options, schema, until_gone=os.getppid())
+        self._plan, self._is_repeated = plan_for(options, schema)
         require_filling(self._plan, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -155,7 +154,7 @@ def _taken(options: WriteOptions) -> TableExists:
 
 
 def _save(frame: DataFrame, options: WriteOptions) -> None:
-    plan, repeated = plan_for(options, frame.schema, until_gone=os.getpid())
+    plan, repeated = plan_for(options, frame.schema)
     if repeated:
         abandon_plan(plan)
         return

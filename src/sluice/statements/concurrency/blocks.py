@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from ...coordinator.api import DEFAULT_TIMEOUT_S
 from ...coordinator.rules.isolation import IsolationLevel
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
@@ -82,7 +81,7 @@ def atomic(engine: Engine[R, Any], request: R, block: Atomic) -> Answer:
     key = None if block.key is None else str(request.value(block.key, "STRING"))
     versions_before = {step.table: version for step, version in expected_by(request, zip(block.parts, steps, strict=True))}
 
-    def begin() -> JointTransaction:
+    def begin(after: JointTransaction | None) -> JointTransaction:
         return JointTransaction(
             request.coordinator,
             tables=taking_part,
@@ -92,6 +91,7 @@ def atomic(engine: Engine[R, Any], request: R, block: Atomic) -> Answer:
             foreign=engine.foreign,
             user_metadata=request.terms.get("user_metadata"),
             if_version=versions_before,
+            after=after,
         )
 
     def work(joint: JointTransaction) -> tuple[JointTransaction, list[_Counts]]:
@@ -100,8 +100,7 @@ def atomic(engine: Engine[R, Any], request: R, block: Atomic) -> Answer:
         return joint, [_run(engine, request, joint, step) for step in steps]
 
     attempts = ATTEMPTS if block.attempts is None else _whole(block.attempts)
-    application = taking_part[0].coordinated.application
-    joint, counts = repeated(begin, work, JointTransaction.leases_on_reads, attempts, DEFAULT_TIMEOUT_S, application)
+    joint, counts = repeated(begin, work, attempts)
     versions = {location: commit.version for location, commit in joint.commit_info.items()}
     rows = zip(steps, counts, strict=True)
     return Answer(_COLUMNS, tuple(_row(number, step, count, versions) for number, (step, count) in enumerate(rows, 1)))

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from ...coordinator.api import Deadline, bounding, lent_to_threads
+from ...coordinator.api import Deadline, bounding, lent
 
 _T = TypeVar("_T")
 _GRACE_S: Final = 0.35
@@ -24,7 +24,7 @@ def in_time(limit: Deadline, work: Callable[[], _T], late: Callable[[], Exceptio
     steps and ends soon after the current one. `late` must prevent any effect that the caller would need to know of.
     """
     done: Future[_T] = Future()
-    borrow = lent_to_threads()
+    borrow = lent()
 
     def run() -> None:
         borrow()

@@ -180,11 +180,6 @@ def _lacking_inside(data: pa.DataType, dtype: DataType, path: str) -> Iterator[s
             return
 
 
-def work_of(mode: str, where: str | None, read_where: str | None) -> str:
-    """Identifies the work of an application's write: another plan of the same work is another attempt at it."""
-    return "|".join((mode, where or "", read_where or ""))
-
-
 @dataclass(frozen=True, slots=True)
 class Redefinition:
     """The table after an overwrite that redefines it: its metadata, its protocol and its clustering.
@@ -233,9 +228,6 @@ class WritePlan:
     """The metadata domain with the clustering columns, if the write creates a clustered table."""
     leases: tuple[str, ...] = ()
     """The nodes of the leases held when it was planned: it is committed only while they exist."""
-    turns: tuple[str, ...] = ()
-    """The nodes of the turns reserved for it, after `losses` attempts in a row."""
-    losses: int = 0
     planned_ms: int = 0
     """The planner's wall clock."""
     max_records_per_file: int | None = None
@@ -250,11 +242,6 @@ class WritePlan:
     def depends(self) -> bool:
         """Whether the commit depends on the contents of the version that was read, all of it or the rows that satisfy `read_where`."""
         return self.terms.read_version is not None and (self.mode == "append" or self.read_where is not None)
-
-    @property
-    def work(self) -> str:
-        """Distinguishes the writes of one application."""
-        return work_of(self.mode, self.where, self.read_where)
 
     @property
     def schema(self) -> StructType:

@@ -21,8 +21,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from ...coordinator.api import Timeout
-from ...coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
+from ...coordinator.api import PartitionScope, Priority, TableLeases, Timeout
+from ...coordinator.errors import ConcurrentModification, NotCommitted, OutcomeUnknown, Withdrawn
 from ...coordinator.rules.refusal import refusal_error, withdrawal
 from ...storage.arguments import checked
 from ...storage.errors import InvalidRequest, Unavailable
@@ -47,6 +47,8 @@ class OpenTransaction(ABC, Generic[Answer]):
         """Whether it may have been filed before, so that the decision must check for that."""
         self._in_doubt = False
         """Whether it was, or may have been, filed, and its outcome could not be asked since."""
+        self._priority = Priority()
+        self._losses = 0
         self._state = _OPEN
         self._answer: tuple[Answer] | None = None
         self._refusal: NotCommitted | None = None
@@ -74,8 +76,8 @@ class OpenTransaction(ABC, Generic[Answer]):
         """Called when it is committed."""
 
     @abstractmethod
-    def _note_loss(self, lost: NotCommitted) -> None:
-        """Called when it was refused, with the reason."""
+    def parts_read(self) -> list[tuple[TableLeases, PartitionScope | None]]:
+        """The parts of tables that were read so far (None: the whole of one)."""
 
     @abstractmethod
     def _ended(self, *, won: bool) -> None:
@@ -87,6 +89,23 @@ class OpenTransaction(ABC, Generic[Answer]):
     def state(self) -> str:
         """One of "open", "committed", "refused", "aborted", "withdrawn", and "undecided": `commit` got no answer yet; call it again."""
         return self._state
+
+    @property
+    def losses(self) -> int:
+        """How many attempts in a row lost against others' commits, or lost their priority; this one included."""
+        return self._losses
+
+    def _takes(self, priority: Priority) -> None:
+        """Have the priority of an attempt whose predecessors lost."""
+        self._priority, self._losses = priority, priority.losses
+
+    def _note_loss(self, lost: NotCommitted) -> None:
+        """Called when it was refused, with the reason."""
+        if isinstance(lost, ConcurrentModification) or self._priority.is_to_blame(lost):
+            self._losses = self._priority.losses + 1
+        if isinstance(lost, ConcurrentModification) and self.parts_read():
+            row = f"; it is loss {self._losses} in a row" if self._losses > 1 else ""
+            lost.tell(f"{row}; let transact repeat it, or begin the next attempt with after=<this transaction>: then others wait for it")
 
     def _end(self, timeout_s: Timeout | None) -> Answer:
         """Wait for its decision. Raises its refusal, or why there is no answer."""
@@ -101,6 +120,9 @@ class OpenTransaction(ABC, Generic[Answer]):
         except NotCommitted as refusal:
             self._lost(refusal)
             raise
+        except BaseException:  # nobody may ever ask again
+            self._give_priority_up()
+            raise
         return self._won(answer)
 
     @property
@@ -112,8 +134,8 @@ class OpenTransaction(ABC, Generic[Answer]):
         return self._timeout_s if timeout_s is None else timeout_s
 
     def _won(self, answer: Answer) -> Answer:
-        self._state, self._answer = _COMMITTED, (answer,)
-        self._ended(won=True)
+        self._state, self._answer, self._losses = _COMMITTED, (answer,), 0
+        self._over(won=True)
         self._concluded(answer)
         return answer
 
@@ -121,7 +143,15 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._state = _WITHDRAWN if isinstance(refusal, Withdrawn) else _REFUSED
         self._refusal = refusal
         self._note_loss(refusal)
-        self._ended(won=False)
+        self._over(won=False)
+
+    def _over(self, *, won: bool) -> None:
+        self._give_priority_up()
+        self._ended(won=won)
+
+    def _give_priority_up(self) -> None:
+        self._priority.end()
+        self._priority = Priority(self._priority.losses)
 
     def _take_back(self, timeout_s: Timeout | None) -> Answer | None:
         """Make sure that it is never committed; returns the answer if it already is."""
@@ -153,7 +183,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         except InvalidRequest as refused:
             if refused.details.get("filed") is False and not self._filed_again:
                 self._state = _ABORTED  # nobody else knows of it, so its files can go
-                self._ended(won=False)
+                self._over(won=False)
             raise
         except OutcomeUnknown as unknown:
             self._in_doubt = unknown.details.get("stage") == "intent"
@@ -189,7 +219,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             )
         if self._state == _OPEN:
             self._state = _ABORTED
-            self._ended(won=False)
+            self._over(won=False)
 
     def __enter__(self) -> OpenTransaction[Answer]:
         self._require_open()

@@ -1,4 +1,4 @@
-"""A transaction that lost has its turn at the next attempt of its thread: until it ends nobody changes what it reads."""
+"""A transaction that is begun `after` one that lost has priority: until it ends nobody changes what that one read."""
 
 from __future__ import annotations
 
@@ -6,26 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 
 import pytest
 
 import sluice
-from sluice.coordinator.leases import turns as chances
-from sluice.coordinator.leases.turns import losses_of_thread
 from sluice.coordinator.service.clock import Timeout
+from sluice.tables.transact import repeated
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 JFK = "origin = 'JFK'"
-
-
-@pytest.fixture(autouse=True)
-def nothing_lost() -> Iterator[None]:
-    """What another test lost is forgotten."""
-    losses_of_thread().clear()
-    yield
-    losses_of_thread().clear()
 
 
 @pytest.fixture
@@ -44,20 +34,20 @@ def add_one(place: Place, where: str = JFK) -> Callable[[], object]:
     return lambda: place.open(timeout_s=0.3, application="short").update({"delay": "delay + 1"}, where)
 
 
-def lose(table: sluice.Table, place: Place) -> sluice.ConcurrentModification:
-    """A transaction that reads and changes JFK loses to somebody else."""
-    begun = table.begin()
-    begun.update({"delay": "delay + 100"}, JFK)
-    by_another(add_one(place))
-    with pytest.raises(sluice.ConcurrentModification) as lost:
+def lose(table: sluice.Table, place: Place, after: sluice.Transaction | None = None, origin: str = "JFK") -> sluice.Transaction:
+    """A transaction that read and changed an airport, and lost to somebody else."""
+    begun = table.begin(after=after)
+    begun.update({"delay": "delay + 100"}, f"origin = '{origin}'")
+    by_another(add_one(place, f"origin = '{origin}'"))
+    with pytest.raises(sluice.ConcurrentModification):
         begun.commit()
-    return lost.value
+    return begun
 
 
 @pytest.mark.notices("losers-have-their-turn", "turns-stop-others", "appends-pass-turns")
 def test_after_a_loss_nobody_changes_what_was_read(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    with table.begin() as again:
+    lost = lose(table, place)
+    with table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
         with pytest.raises(sluice.LeaseHeld, match=r"a reserved turn 'after 1 loss'.*held by long") as held:
             by_another(add_one(place))
@@ -69,8 +59,8 @@ def test_after_a_loss_nobody_changes_what_was_read(place: Place, table: sluice.T
 
 
 def test_who_waits_goes_on_when_the_turn_is_over(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    with ThreadPoolExecutor(1) as pool, table.begin() as again:
+    lost = lose(table, place)
+    with ThreadPoolExecutor(1) as pool, table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
         other = pool.submit(lambda: place.open(application="short").update({"delay": "delay + 1"}, "origin = 'LGA' AND delay = 0"))
         assert other.result(30) is not None
@@ -89,76 +79,84 @@ def test_without_a_loss_there_is_no_turn(place: Place, table: sluice.Table) -> N
         by_another(add_one(place))
 
 
-def test_single_operations_have_turns_too(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    assert len(losses_of_thread()) == 1
-    assert table.update({"delay": "delay + 100"}, JFK) is not None
-    assert losses_of_thread() == {}
-
-
 def test_a_second_loss_reserves_the_whole_table(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    begun = table.begin()
-    begun.update({"delay": "delay + 100"}, "origin = 'LGA'")  # other data than before
-    by_another(add_one(place, "origin = 'LGA'"))
-    with pytest.raises(sluice.ConcurrentModification):
-        begun.commit()
-    with table.begin() as again:
+    lost = lose(table, place, lose(table, place), origin="LGA")  # other data than before
+    assert lost.losses == 2
+    with table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
         for origin in ("JFK", "LGA"):
             with pytest.raises(sluice.LeaseHeld, match="after 2 losses"):
                 by_another(add_one(place, f"origin = '{origin}'"))
 
 
-def test_an_attempt_that_was_given_up_keeps_its_turn_for_the_next(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    table.begin().abort()
+def test_an_attempt_that_was_given_up_hands_its_priority_on(place: Place, table: sluice.Table) -> None:
+    given_up = table.begin(after=lose(table, place))
+    given_up.scan(where=JFK)
+    given_up.abort()
     by_another(add_one(place))
-    with table.begin() as again:
+    with table.begin(after=given_up) as again:
         again.update({"delay": "delay + 100"}, JFK)
-        with pytest.raises(sluice.LeaseHeld):
+        with pytest.raises(sluice.LeaseHeld, match="after 1 loss'"):
             by_another(add_one(place))
 
 
-def test_an_attempt_that_nobody_refers_to_blocks_nobody(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    table.begin()
-    by_another(lambda: place.open(timeout_s=20).update({"delay": "delay + 1"}, JFK))
+def test_one_that_committed_gives_none(place: Place, table: sluice.Table) -> None:
+    with table.begin(after=lose(table, place)) as won:
+        won.update({"delay": "delay + 100"}, JFK)
+    assert won.losses == 0
+    with table.begin(after=won):
+        by_another(add_one(place))
 
 
-@pytest.mark.notices("turns-end")
-def test_a_turn_ends_though_its_attempt_does_not(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lose(table, place)
-    monkeypatch.setattr(chances, "_LEAST_S", 0.5)
-    again = table.begin()
-    by_another(lambda: place.open(timeout_s=20).update({"delay": "delay + 1"}, JFK))
-    again.update({"delay": "delay + 100"}, JFK)  # it made its snapshot before
-    with pytest.raises(sluice.ConcurrentModification):
-        again.commit()
-
-
-def test_a_loss_is_forgotten(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lose(table, place)
-    monkeypatch.setattr(chances, "_REMEMBERED_S", -60.0)
-    with table.begin() as again:
-        again.scan()
-        by_another(add_one(place, "origin = 'LGA'"))
-        again.abort()
-
-
-def test_a_turn_that_was_broken_is_missed_by_nobody(place: Place, table: sluice.Table) -> None:
-    """An attempt does not depend on its turn: it may commit without."""
-    lose(table, place)
-    with table.begin() as again:
+def test_at_the_third_loss_appends_wait_too(place: Place, table: sluice.Table) -> None:
+    lost = lose(table, place)
+    for _ in range(2):  # the others were there when it began
+        begun = table.begin(after=lost)
+        begun.update({"delay": "delay + 100"}, JFK)
+        begun._priority.end()
+        by_another(add_one(place))
+        with pytest.raises((sluice.ConcurrentModification, sluice.LeaseLost)):
+            begun.commit()
+        lost = begun
+    assert lost.losses == 3
+    with table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
-        context = table.coordinated.context
-        for path in again._chance.turns:
-            context.coordination.delete(path)
-    assert again.state == "committed"
+        with pytest.raises(sluice.LeaseHeld, match="an exclusive lease 'after 3 losses' on origin = 'JFK'"):
+            by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 7))))
+        by_another(add_one(place, "origin = 'LGA'"))
 
 
-def test_who_cannot_have_the_turn_in_time_goes_on_without(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
+def test_an_attempt_whose_priority_was_broken_is_refused_and_repeated(place: Place, table: sluice.Table) -> None:
+    """Its commit depends on its lease as on any other; that counts as one more loss."""
+    lost, losses = lose(table, place), []
+
+    def work(again: sluice.Transaction) -> None:
+        losses.append(again.losses)
+        again.update({"delay": "delay + 100"}, JFK)
+        if again.losses == 1:
+            for path in again._priority.nodes:
+                table.coordinated.context.coordination.delete(path)
+
+    repeated(lambda after: table.begin(after=after or lost), work, attempts=2)
+    assert losses == [1, 2]
+
+
+def test_a_lease_of_its_callers_that_is_lost_ends_it(place: Place, table: sluice.Table) -> None:
+    with table.lease(wait_s=5) as lease:
+
+        def work(tx: sluice.Transaction) -> None:
+            tx.update({"delay": "delay + 100"}, JFK)
+            for path in lease.nodes:
+                table.coordinated.context.coordination.delete(path)
+
+        with pytest.raises(sluice.LeaseLost):
+            table.transact(work)
+        with suppress(sluice.LeaseLost):
+            lease.release()
+
+
+def test_who_cannot_have_priority_in_time_goes_on_without(place: Place, table: sluice.Table) -> None:
+    lost = lose(table, place)
     held, done = threading.Event(), threading.Event()
 
     def holder() -> None:
@@ -169,32 +167,48 @@ def test_who_cannot_have_the_turn_in_time_goes_on_without(place: Place, table: s
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(holder)
         held.wait(30)
-        begun = table.begin(timeout_s=0.3)
-        assert begun._chance.turns == ()
+        begun = table.begin(after=lost, timeout_s=0.3)
+        assert begun._priority.nodes == ()
         begun.abort()
         done.set()
         running.result(30)
 
 
 def test_leases_of_its_own_are_no_obstacle(place: Place, table: sluice.Table) -> None:
-    lose(table, place)
-    with table.lease(wait_s=5), table.begin(timeout_s=5) as again:
-        assert again._chance.turns == ()
+    lost = lose(table, place)
+    with table.lease(wait_s=5), table.begin(after=lost, timeout_s=5) as again:
         again.update({"delay": "delay + 100"}, JFK)
+
+
+def test_it_commits_in_another_thread_too(place: Place, table: sluice.Table) -> None:
+    again = table.begin(after=lose(table, place))
+    again.update({"delay": "delay + 100"}, JFK)
+    by_another(again.commit)
+    assert again.state == "committed"
+
+
+def test_other_transactions_of_its_thread_pass(place: Place, table: sluice.Table) -> None:
+    """A thread that works on two transactions at once would wait for itself."""
+    first = table.begin(after=lose(table, place))
+    first.update({"delay": "delay + 100"}, JFK)
+    assert place.open(timeout_s=5, application="long").update({"delay": "delay + 1"}, JFK) is not None
+    with pytest.raises(sluice.ConcurrentModification):
+        first.commit()
 
 
 def test_two_tables(place: Place, table: sluice.Table) -> None:
     other = Place(place.location + "-2", place.coordinator)
     other.create().append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
-    second = other.open()
+    second, lost = other.open(), None
     for attempt in range(2):
-        joint = sluice.transaction(tables=[table, second])
+        joint = sluice.transaction(tables=[table, second], after=lost)
         joint[second].scan(where=JFK)
         joint[table].update({"delay": "delay + 100"}, JFK)
         if attempt == 0:
             by_another(add_one(other))
             with pytest.raises(sluice.ConcurrentModification):
                 joint.commit()
+            lost = joint
             continue
         for there in (place, other):
             with pytest.raises(sluice.LeaseHeld):
@@ -202,6 +216,16 @@ def test_two_tables(place: Place, table: sluice.Table) -> None:
         joint.commit()
     for there in (place, other):
         by_another(add_one(there))
+
+
+def test_a_part_that_notices_its_loss_counts_for_the_whole(place: Place, table: sluice.Table) -> None:
+    joint = sluice.transaction(tables=[table])
+    joint[table].update({"delay": "delay + 100"}, JFK)
+    by_another(add_one(place))
+    with pytest.raises(sluice.ConcurrentModification):
+        joint[table].check()
+    joint.abort()
+    assert joint.losses == 1
 
 
 @contextmanager
@@ -231,22 +255,21 @@ def writers(place: Place, count: int) -> Iterator[None]:
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_long_transaction_beside_fifteen_writers_gets_through_at_its_second_attempt(place: Place, vectors: str) -> None:
     place.create(properties={"delta.enableDeletionVectors": vectors}).append(flights(("JFK", 1, 0)))
-    table, losses = place.open(application="long"), 0
+    table, losses = place.open(application="long"), []
+
+    def work(long: sluice.Transaction) -> None:
+        losses.append(long.losses)
+        read = long.scan(where=JFK)
+        time.sleep(1.0)
+        long.overwrite(read, where=JFK)
+
     with writers(place, 15):
-        for _ in range(6):
-            try:
-                with table.begin(timeout_s=60) as long:
-                    read = long.scan(where=JFK)
-                    time.sleep(1.0)
-                    long.overwrite(read, where=JFK)
-                break
-            except sluice.ConcurrentModification:
-                losses += 1
-    assert losses == 1
+        table.transact(work, timeout_s=60)
+    assert losses == [0, 1]
 
 
-def test_two_turns_that_wait_for_each_other_are_given_up(place: Place) -> None:
-    """Each has its turn on one table and changes the other: nothing depends on a turn, so both commit."""
+def test_two_attempts_that_wait_for_each_other_get_through(place: Place) -> None:
+    """Each has priority in one table and changes the other: one of them is refused, and repeated with priority in both."""
     tables = [
         sluice.Table.create(
             f"{place.location}-{name}", FLIGHTS, coordinator=place.coordinator, properties={"delta.enableDeletionVectors": "true"}
@@ -267,10 +290,16 @@ def test_two_turns_that_wait_for_each_other_are_given_up(place: Place) -> None:
         mine.update({"delay": "delay + 10"}, f"origin = '{origin}'")
         with pytest.raises(sluice.ConcurrentModification):
             losing.commit()
-        with sluice.transaction(tables=[mine, other], timeout_s=30) as both:
+        first = [losing]
+
+        def change(both: sluice.JointTransaction) -> None:
             for table in (mine, other):
                 both[table].update({"delay": "delay + 100"}, f"origin = '{origin}'")
-            met.wait(20)
+            if first:
+                first.clear()
+                met.wait(20)
+
+        repeated(lambda after: sluice.transaction(tables=[mine, other], timeout_s=30, after=after or losing), change, attempts=3)
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(work, number) for number in range(2)]:
@@ -281,11 +310,9 @@ def test_two_turns_that_wait_for_each_other_are_given_up(place: Place) -> None:
 
 
 @pytest.mark.parametrize("timeout", [lambda: 10.0, lambda: sluice.Deadline.after(10.0)], ids=["seconds", "deadline"])
-def test_waiting_for_a_turn_leaves_time_to_commit(place: Place, table: sluice.Table, timeout: Callable[[], Timeout]) -> None:
-    """A turn on the whole table is not to be had while somebody leases another part of it."""
-    lose(table, place)
-    [[key, loss]] = losses_of_thread().items()
-    losses_of_thread()[key] = replace(loss, where=None, losses=2)
+def test_waiting_for_priority_leaves_time_to_commit(place: Place, table: sluice.Table, timeout: Callable[[], Timeout]) -> None:
+    """A lease on the whole table is not to be had while somebody leases another part of it."""
+    lost = lose(table, place, lose(table, place), origin="LGA")
     leased, done = threading.Event(), threading.Event()
 
     def lease() -> None:
@@ -298,20 +325,8 @@ def test_waiting_for_a_turn_leaves_time_to_commit(place: Place, table: sluice.Ta
         assert leased.wait(30)
         try:
             began = time.monotonic()
-            assert table.update({"delay": "delay + 100"}, JFK, timeout_s=timeout()) is not None
+            with table.begin(after=lost, timeout_s=timeout()) as again:
+                again.update({"delay": "delay + 100"}, JFK)
             assert time.monotonic() - began < 9.9
         finally:
             done.set()
-
-
-def test_a_turn_does_not_stop_other_transactions_of_its_thread(place: Place, table: sluice.Table) -> None:
-    """A thread that works on two transactions at once would wait for itself."""
-    lose(table, place)
-    first = place.open(timeout_s=30, application="long").begin()
-    first.update({"delay": "delay + 100"}, JFK)
-    second = place.open(timeout_s=30, application="long")
-    begun = time.monotonic()
-    assert second.update({"delay": "delay + 1"}, JFK) is not None
-    assert time.monotonic() - begun < 14
-    with pytest.raises(sluice.ConcurrentModification):
-        first.commit()
