@@ -42,7 +42,7 @@ OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_
 STREAMS = {".stream_batches", "..stream_options", ".stream_reader", ".stream_writer"}
 PHASES = {
     ".changes",
-    "...tables.read.changes",
+    "...tables",
     "..options",
     ".options",
     ".option_tables",

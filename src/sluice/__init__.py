@@ -89,8 +89,9 @@ if TYPE_CHECKING:
     from .tables.manage.dropping import DropReport, forget
     from .tables.manage.recovery import Recovered, RecoveryReport, recover, recover_all
     from .tables.outcome import outcome
+    from .tables.read.changed_files import ChangePlace
     from .tables.read.consumer_states import ConsumerState
-    from .tables.read.following import ChangeBatch, ChangePlace, Follower
+    from .tables.read.following import ChangeBatch, Follower
     from .tables.read.history import HistoryEntry
     from .tables.read.table_snapshot import TableDetail, TableSnapshot
     from .tables.table import Table
@@ -217,7 +218,8 @@ _HOMES: Final = {
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.consumer": ("Consumer",),
     "tables.read.consumer_states": ("ConsumerState",),
-    "tables.read.following": ("ChangeBatch", "ChangePlace", "Follower"),
+    "tables.read.changed_files": ("ChangePlace",),
+    "tables.read.following": ("ChangeBatch", "Follower"),
     "tables.read.history": ("HistoryEntry",),
     "tables.manage.dropping": ("DropReport", "forget"),
     "tables.manage.recovery": ("Recovered", "RecoveryReport", "recover", "recover_all"),

@@ -15,8 +15,8 @@ of former runs do not count.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,8 @@ from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.open_table import OpenTable
 from .joint_transaction import CommitInfo, ForeignRows, JointArgs, JointTransaction, Named
-from .read.following import ChangeBatch, ChangePlace, ChangeReader, Selection, latest_of
+from .read.changed_files import ChangePlace
+from .read.following import ChangeBatch, ChangeReader, SelectionArgs, latest_of
 from .read.published_versions import published_versions
 from .table_writes import TableWrites
 from .write.repeated_writes import done_in_all
@@ -78,7 +79,7 @@ def _told(place: ChangePlace | None) -> str:
 
 
 @checked
-class Consumer:
+class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
     """One instance of a named consumer of a table's changes; made by `Table.consumer`. An iterator of `ChangeBatch`, and a context manager.
 
     A batch comes again until it is committed: with the results, by the block of `transaction`, or by `commit` alone. One thread
@@ -92,12 +93,12 @@ class Consumer:
         *,
         after: int | None,
         into: Sequence[TableWrites],
-        selection: Selection,
+        chosen: SelectionArgs,
         wait_s: Timeout | None,
         timeout_s: Timeout | None,
     ) -> None:
         self.name = name
-        self._table, self._after, self._selection, self._wait_s, self._timeout_s = table, after, selection, wait_s, timeout_s
+        self._table, self._after, self._chosen, self._wait_s, self._timeout_s = table, after, chosen, wait_s, timeout_s
         self._into = {each.access.location: each for each in into}
         if table.location in self._into:
             raise InvalidRequest(f"into names {table.location} itself: the consumer would consume what it writes")
@@ -134,9 +135,6 @@ class Consumer:
         return self._hold.lease
 
     # -- consuming ---------------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Consumer:
-        return self
 
     def __next__(self) -> ChangeBatch:
         """The batch that is not committed yet, or the next one; waits for it. An instance that lost its lease takes it again first.
@@ -195,9 +193,6 @@ class Consumer:
         if self._pin is not None:
             self._pin.release()
 
-    def __enter__(self) -> Consumer:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
@@ -227,7 +222,7 @@ class Consumer:
         self._hold: Hold = hold_consumer(self._table.context, self.name, wait_s)
         try:
             run, place = self._resume()
-            self._reader = ChangeReader(self._table, place.version, self._selection, place.files)  # refuses a place that is none
+            self._reader = ChangeReader(self._table, place, self._chosen)  # refuses a place that is none
             record = self._hold.record
             into = tuple(sorted(self._into))
             if record is None or (record.run, self.place, record.into) != (run, place, into):

@@ -38,9 +38,10 @@ from .manage import creation
 from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
 from .manage.dropping import DropReport, drop
 from .manage.properties import cluster_by, domains_of, remove_domain, set_domain, set_properties, unset_properties
-from .read.changes import ChangesPart, changes, iter_changes, split_changes
+from .read.changed_files import ChangePlace
+from .read.changes import ChangesArgs, ChangesPart, RangeArgs, read_changes, split_changes
 from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
-from .read.following import ChangePlace, Follower, Selection, SelectionArgs, follow
+from .read.following import Follower, SelectionArgs, follow
 from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .table_management import TableManagement
@@ -360,15 +361,7 @@ class Table(TableManagement):
         return snapshot_of(self._access, version, consistency, timeout_s=self._limit(timeout_s))
 
     def changes(
-        self,
-        after: Moment,
-        up_to: Moment | None = None,
-        *,
-        by: str = "version",
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        consistency: str | None = None,
-        timeout_s: Timeout | None = None,
+        self, after: Moment, up_to: Moment | None = None, *, timeout_s: Timeout | None = None, **chosen: Unpack[ChangesArgs]
     ) -> pa.Table:
         """The rows that the versions after `after`, up to and including `up_to` (None: the latest), inserted and deleted, oldest first.
 
@@ -378,36 +371,27 @@ class Table(TableManagement):
         `timeout_s` bounds the requests to the coordinator, here and in the methods below, not those to the store.
         """
         with self._bounding(timeout_s):
-            return changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
+            return read_changes(self._access, after, up_to, chosen).to_arrow()
 
     def changes_batches(
-        self,
-        after: Moment,
-        up_to: Moment | None = None,
-        *,
-        by: str = "version",
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        consistency: str | None = None,
-        timeout_s: Timeout | None = None,
+        self, after: Moment, up_to: Moment | None = None, *, timeout_s: Timeout | None = None, **chosen: Unpack[ChangesArgs]
     ) -> Iterator[pa.RecordBatch]:
         """Like `changes`, batch by batch. The call raises for missing commits, the iteration for missing data files."""
         with self._bounding(timeout_s):
-            return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
+            return read_changes(self._access, after, up_to, chosen).batches()
 
     def split_changes(
         self,
         after: Moment,
         up_to: Moment | None = None,
         *,
-        by: str = "version",
-        consistency: str | None = None,
         parts: int = 1,
         timeout_s: Timeout | None = None,
+        **chosen: Unpack[RangeArgs],
     ) -> list[ChangesPart]:
         """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
         with self._bounding(timeout_s):
-            return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
+            return split_changes(self._access, after, up_to, chosen, parts)
 
     def follow(
         self,
@@ -429,7 +413,7 @@ class Table(TableManagement):
         a table opened with `consistency="published"` asks its log every `poll_s` seconds. Raises HistoryGone if commits or files were
         cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
         """
-        return follow(self._access, after, Selection(**chosen), timeout_s=timeout_s, poll_s=poll_s)
+        return follow(self._access, after, chosen, timeout_s=timeout_s, poll_s=poll_s)
 
     def consumer(
         self,
@@ -452,11 +436,10 @@ class Table(TableManagement):
         """
         from .consumer import Consumer  # most programs need neither it nor transactions over several tables
 
-        selection = Selection(**chosen)
         of = self._access.address
         opened = partial(Table.open, coordinator=of.coordinator, storage_options=of.storage_options)
         outputs = [each if isinstance(each, Table) else opened(each) for each in into]
-        return Consumer(self.coordinated, name, after=after, into=outputs, selection=selection, wait_s=wait_s, timeout_s=timeout_s)
+        return Consumer(self.coordinated, name, after=after, into=outputs, chosen=chosen, wait_s=wait_s, timeout_s=timeout_s)
 
     def consumers(self, *, timeout_s: Timeout | None = None) -> list[ConsumerState]:
         """The table's named consumers: position, lag in versions and bytes, and who runs each."""

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration import original
-from sluice.spark_integration.data_source.reader import FilesPartition, SluiceReader, balanced
+from sluice.spark_integration.data_source.reader import SluiceReader, balanced
 from sluice.spark_integration.options import ReadOptions
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_all
 from sluice.storage.schema.schema import from_arrow
@@ -160,7 +160,7 @@ def test_a_frame_is_used_several_times(filled: Place, pushdown: str) -> None:
 def test_a_condition_with_or_skips_files_too(filled: Place) -> None:
     options = {"path": filled.location, "coordinator": filled.coordinator, "where": "id = 3 OR id = 30"}
     reader = SluiceReader(ReadOptions.parse(options), filled.load().schema)
-    files = [part.files.num_rows for part in reader.partitions() if isinstance(part, FilesPartition)]
+    files = [part.value.num_rows for part in reader.partitions()]
     assert sum(files) == 4, "of sixteen: those whose bounds do not exclude it"
     assert ids(filled.load(where="id = 3 OR id = 30")) == [3, 30]
     assert isinstance(refused(lambda: filled.load(where="nix = 3").collect()), sluice.PredicateError)

@@ -20,7 +20,8 @@ from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.read import published_versions
-from sluice.tables.read.following import ChangeBatch, ChangePlace, Follower
+from sluice.tables.read.changed_files import ChangePlace
+from sluice.tables.read.following import ChangeBatch, Follower
 from tests.fixtures.zookeeper import Proxy
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later

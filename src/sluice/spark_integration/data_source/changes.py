@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from ...storage.actions import Metadata
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, to_arrow
-from ...tables.client.address import TableAddress
 from ...tables.client.open_table import open_table
-from ...tables.read.changes import CHANGE_COLUMNS, ChangesPart, changes_schema, split_changes
+from ...tables.read.changes import CHANGE_COLUMNS, ChangesPart, split_changes
 from ..options import ReadOptions
 from ..schemas import requested
 
@@ -30,33 +28,13 @@ def changes_for(options: ReadOptions) -> list[ChangesPart]:
     if asked is None:
         raise InvalidRequest("changes are read with readChangeFeed=true", option="readChangeFeed")
     table = open_table(options.address, consistency=options.consistency)
-    return split_changes(table, asked.after, asked.up_to, by=asked.by, parts=os.cpu_count() or 1)
-
-
-def with_changes(struct: StructType) -> StructType:
-    """The schema of a table's changes. Raises InvalidRequest if the table uses one of their names."""
-    return changes_schema(struct)
+    return split_changes(table, asked.after, asked.up_to, {"by": asked.by}, os.cpu_count() or 1)
 
 
 def inserted_in(version: int, time_ms: int) -> pa.Table:
     """The columns of changes for rows that were inserted in a version, of this time in ms since the epoch; one row."""
     values = ("insert", version, time_ms * 1000)
     return pa.table([pa.array([value], field.type) for value, field in zip(values, _CHANGE_COLUMNS, strict=True)], schema=_CHANGE_COLUMNS)
-
-
-def part_of(address: TableAddress, versions: range, metadata: Metadata, skipped: int, stop: int) -> ChangesPart:
-    """The changes of these versions, which are published, with the columns of `metadata`; not those in the first `skipped` files of the
-    first version, nor those after the first `stop` files of the last one.
-    """
-    return ChangesPart(address, versions[0] - 1, versions[-1], metadata, versions, skipped, stop)
-
-
-class ChangesPartition(InputPartition):
-    """The versions of one task."""
-
-    def __init__(self, part: ChangesPart) -> None:
-        super().__init__(None)
-        self.part = part
 
 
 class ChangesReader(DataSourceReader):
@@ -70,10 +48,10 @@ class ChangesReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The versions, in as many tasks as there are processors."""
-        return [ChangesPartition(part) for part in self._parts]
+        return [InputPartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, in Spark's Arrow schema."""
-        part = cast("ChangesPartition", partition).part
+        part: ChangesPart = partition.value
         for batch in part.batches(self._schema.names, self._predicate):
             yield from adapt(batch, self._schema).to_batches()

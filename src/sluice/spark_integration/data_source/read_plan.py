@@ -58,9 +58,9 @@ def columns_of(options: StreamReadOptions, metadata: Metadata) -> StructType:
     struct = parse_schema(metadata.schema_string)
     if not options.rules.changes:
         return struct
-    from .changes import with_changes
+    from ...tables.read.changes import changes_schema
 
-    return with_changes(struct)
+    return changes_schema(struct)
 
 
 def tracking_of(options: StreamReadOptions) -> SchemaTracking | None:

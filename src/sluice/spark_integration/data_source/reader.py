@@ -11,17 +11,19 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.data.scan import TableScan
+from ...storage.dataclass import dataclass
 from ...storage.schema.conform import adapt
 from ..schemas import requested
 
 if TYPE_CHECKING:
+    from ...storage.pruning.predicate import Predicate
     from ...tables.read.table_snapshot import TableSnapshot
     from ..options import ReadOptions
 
@@ -30,12 +32,18 @@ if TYPE_CHECKING:
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
 
 
-class FilesPartition(InputPartition):
-    """The files of one task: rows of the snapshot's file table."""
+@dataclass(frozen=True, slots=True)
+class RowsPart:
+    """The files of one task of a streaming batch, and what is needed to read them."""
 
-    def __init__(self, files: pa.Table) -> None:
-        super().__init__(None)
-        self.files = files
+    files: pa.Table
+    rows: Predicate | None
+    """The condition on the rows to read."""
+    schema_string: str
+    """The table's schema, as JSON."""
+    partition_columns: tuple[str, ...]
+    beside: pa.Table | None
+    """One row of the columns that all rows have beside the table's."""
 
 
 class SluiceReader(DataSourceReader):
@@ -57,18 +65,17 @@ class SluiceReader(DataSourceReader):
         return self.__dict__ | {"_snapshot": None}
 
     def partitions(self) -> list[InputPartition]:
-        """The files that may have rows of the result, in tasks of about equal size."""
+        """The files that may have rows of the result, as rows of the snapshot's file table, in tasks of about equal size."""
         assert self._snapshot is not None
         files = self._snapshot.files(self._predicate).select(_NEEDED)
         # tasks do not need statistics: files that they exclude are already gone
         files = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
-        return [FilesPartition(part) for part in balanced(files)]
+        return [InputPartition(part) for part in balanced(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, in Spark's Arrow schema."""
         scan = TableScan(self._address.store(), self._table, self._partition_columns, self._version)
-        batches = scan.batches(cast("FilesPartition", partition).files, self._schema.names, self._predicate)
-        for batch in batches:
+        for batch in scan.batches(partition.value, self._schema.names, self._predicate):
             yield from adapt(batch, self._schema).to_batches()
 
 

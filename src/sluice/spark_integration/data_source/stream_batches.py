@@ -15,14 +15,14 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.actions import Metadata
 from ...storage.errors import SchemaMismatch
 from ...tables.client.open_table import open_table
+from ...tables.read.changed_files import ChangePlace
 from ...tables.read.published_versions import published_versions
 from ...tables.read.streams.offsets import Limits, StreamOffset
 from ...tables.read.streams.table_stream import StreamRead, TableStream
 from ..schemas import requested
 from ..stream_options import StreamReadOptions
 from .read_plan import columns_of, shown_for, tracking_of
-from .reader import balanced
-from .stream_partitions import ChangedPartition, RowsPartition
+from .reader import RowsPart, balanced
 
 
 class StreamPlan:
@@ -37,21 +37,22 @@ class StreamPlan:
             if self._tracking.shown() is None:
                 self._tracking.show(*base)
         self._table = table = open_table(options.address, consistency=options.consistency)
-        self._stream = TableStream(table, published_versions(table, options.poll_s), options.rules, base, options.where)
-        requested(schema, columns_of(options, self._stream.shown.metadata))
+        self.stream = TableStream(table, published_versions(table, options.poll_s), options.rules, base, options.where)
+        """The table as this query's source."""
+        requested(schema, columns_of(options, self.stream.shown.metadata))
         self._initial: dict[str, Any] | None = None
         self._place: StreamOffset | None = None
 
     def initial_offset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins; Spark asks for it until the first batch is done."""
         if self._initial is None:
-            self._initial = self._stream.initial_offset(self._options.start).to_json()
+            self._initial = self.stream.initial_offset(self._options.start).to_json()
         return self._initial
 
     def latest_offset(self, start: dict[str, Any], files: int | None, size: int | None) -> dict[str, Any]:
         """Where a batch ends that takes so many files and bytes; `start` if there is nothing new."""
         try:
-            self._place = self._stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
+            self._place = self.stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
         except SchemaMismatch as changed:  # everything before that version is read, and written by the sink
             if self._tracking is not None:
                 version = int(changed.details["version"])
@@ -59,18 +60,14 @@ class StreamPlan:
             raise
         return self._place.to_json()
 
-    def stay_until_here(self) -> None:
-        """Offer only what is there now."""
-        self._stream.stay_until_here()
-
     def behind(self) -> dict[str, Any] | None:
         """How far the query is behind the latest version; None before it has begun."""
-        return None if self._place is None else self._stream.behind(self._place)
+        return None if self._place is None else self.stream.behind(self._place)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
         self._place = StreamOffset.of_json(end)
-        reads = list(self._stream.reads(StreamOffset.of_json(start), self._place))
+        reads = list(self.stream.reads(StreamOffset.of_json(start), self._place))
         if not self._options.rules.changes:
             return list(self._of_rows(reads))
         changes = [each for each in reads if not each.first]
@@ -78,40 +75,36 @@ class StreamPlan:
 
     def committed(self, end: dict[str, Any]) -> None:
         """Forget what was read."""
-        self._stream.committed(StreamOffset.of_json(end))
+        self.stream.committed(StreamOffset.of_json(end))
 
-    def close(self) -> None:
-        """Let go of the stream."""
-        self._stream.close()
-
-    def _of_rows(self, reads: Iterable[StreamRead]) -> Iterator[RowsPartition]:
+    def _of_rows(self, reads: Iterable[StreamRead]) -> Iterator[InputPartition]:
         """Tasks for files; those of several versions are read alike."""
         for (first, rows), some in groupby(reads, key=lambda read: (read.first, read.rows)):
             same = list(some)
-            beside = self._inserted_in(same[0].version) if first and self._options.rules.changes else None
+            beside = None
+            if first and self._options.rules.changes:
+                from .changes import inserted_in
+
+                beside = inserted_in(same[0].version, self.stream.first_timestamp_ms(same[0].version))
             files = pa.concat_tables(read.files for read in same)
             # tasks do not need statistics: files that they exclude are already gone
             files = files.drop_columns(["stats"]).append_column("stats", pa.nulls(files.num_rows, pa.string()))
             if files.num_rows:
-                yield from (RowsPartition(part, rows, self._stream.shown.metadata, beside) for part in balanced(files))
+                shown = self.stream.shown.metadata
+                parts = (RowsPart(part, rows, shown.schema_string, shown.partition_columns, beside) for part in balanced(files))
+                yield from map(InputPartition, parts)
 
-    def _inserted_in(self, version: int) -> pa.Table:
-        """The columns of changes for rows of the first snapshot."""
-        from .changes import inserted_in
-
-        return inserted_in(version, self._stream.first_timestamp_ms(version))
-
-    def _of_changes(self, reads: Sequence[StreamRead]) -> Iterator[ChangedPartition]:
+    def _of_changes(self, reads: Sequence[StreamRead]) -> Iterator[InputPartition]:
         """Tasks for versions, and for parts of them: as many as there are processors."""
         if not reads:
             return
-        from .changes import part_of
+        from ...tables.read.changes import ChangesPart
 
-        parts = os.cpu_count() or 1
+        metadata, parts = self.stream.shown.metadata, os.cpu_count() or 1
         for some in _split(reads, parts) if len(reads) >= parts else _divided(reads, -(-parts // len(reads))):
-            versions = range(some[0].version, some[-1].version + 1)
-            part = part_of(self._options.address, versions, self._stream.shown.metadata, some[0].part.start, some[-1].part.stop)
-            yield ChangedPartition(part)
+            after, up_to = some[0].version - 1, some[-1].version
+            begin, end = ChangePlace(after, some[0].part.start), ChangePlace(up_to - 1, some[-1].part.stop)
+            yield InputPartition(ChangesPart(self._options.address, after, up_to, metadata, begin, end))
 
 
 def _split(reads: Sequence[StreamRead], count: int) -> Iterator[Sequence[StreamRead]]:

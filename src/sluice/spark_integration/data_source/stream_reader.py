@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,10 +19,11 @@ from ...storage.errors import Corrupt, MissingObject, SchemaMismatch, Unsupporte
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema
 from ..schemas import from_spark
-from .stream_partitions import ChangedPartition, RowsPartition
+from .reader import RowsPart
 
 if TYPE_CHECKING:
     from ...storage.actions import Metadata
+    from ...tables.read.changes import ChangesPart
     from ..stream_options import StreamReadOptions
     from .stream_batches import StreamPlan
 
@@ -82,7 +83,7 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Offer only what is there now."""
-        self._planned().stay_until_here()
+        self._planned().stream.stay_until_here()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The latest version, and how many versions and bytes lie between it and the query: for its progress."""
@@ -100,7 +101,7 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let go of what the query held."""
         plan, self._plan = self._plan, None
         if plan is not None:
-            plan.close()
+            plan.stream.close()
 
     def _planned(self) -> StreamPlan:
         if self._plan is None:
@@ -113,10 +114,8 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, in Spark's Arrow schema."""
-        if isinstance(partition, ChangedPartition):
-            batches = partition.part.batches(self._schema.names)
-        else:
-            batches = self._rows(cast("RowsPartition", partition))
+        part: RowsPart | ChangesPart = partition.value
+        batches = self._rows(part) if isinstance(part, RowsPart) else part.batches(self._schema.names)
         try:
             for batch in batches:
                 yield from adapt(batch, self._schema).to_batches()
@@ -138,24 +137,24 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 **unfit.details,
             ) from unfit
 
-    def _rows(self, partition: RowsPartition) -> Iterator[pa.RecordBatch]:
-        struct, beside = parse_schema(partition.schema), partition.beside
-        scan = TableScan(self._options.address.store(), struct, partition.partition_columns)
+    def _rows(self, part: RowsPart) -> Iterator[pa.RecordBatch]:
+        struct, beside = parse_schema(part.schema_string), part.beside
+        scan = TableScan(self._options.address.store(), struct, part.partition_columns)
         wanted = [name for name in self._schema.names if struct.get(name) is not None]
         # without a column of the table, the rows are counted by one
-        for batch in self._there(scan, partition, wanted or struct.names[:1]):
+        for batch in self._there(scan, part, wanted or struct.names[:1]):
             columns = {name: batch.column(name) for name in batch.schema.names}
             if beside is not None:
                 columns |= {name: pa.repeat(beside[name][0], batch.num_rows) for name in beside.column_names}
             yield pa.record_batch([columns[name] for name in self._schema.names], names=self._schema.names)
 
-    def _there(self, scan: TableScan, partition: RowsPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _there(self, scan: TableScan, part: RowsPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a task's files; with failOnDataLoss=false, of those that are there."""
         if self._options.rules.fail_on_data_loss:
-            yield from scan.batches(partition.files, columns, partition.rows, chosen=True)
+            yield from scan.batches(part.files, columns, part.rows, chosen=True)
             return
-        for number in range(partition.files.num_rows):
+        for number in range(part.files.num_rows):
             try:  # a file that is gone is noticed before its first row
-                yield from scan.batches(partition.files.slice(number, 1), columns, partition.rows, chosen=True)
+                yield from scan.batches(part.files.slice(number, 1), columns, part.rows, chosen=True)
             except MissingObject as gone:
                 _log.warning("the stream passes over rows, since failOnDataLoss=false: %s", gone)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema, schema_to_json
 from ...storage.stores.location import open_store
-from ..data_source.reader import FilesPartition, balanced
+from ..data_source.reader import balanced
 from ..schemas import to_spark
 from .native import Layout, column, rows_of_files, why_not_native
 
@@ -153,11 +153,11 @@ class PlacesReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The files, in tasks of about equal size."""
         assert self._files is not None
-        return [FilesPartition(part) for part in balanced(self._files)]
+        return [InputPartition(part) for part in balanced(self._files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        files = cast("FilesPartition", partition).files
+        files = partition.value
         numbers = [str(each) for each in files["number"].to_pylist()]
         paths = files["path"].to_pylist()
         lost = {path: decode_payload(each) for path, each in zip(paths, files["lost"].to_pylist(), strict=True) if each is not None}

@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 
 from ...coordinator.rules.operation_kinds import Kind
 from ...coordinator.rules.winner import winner_of
-from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, RemoveFile
+from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from ...storage.arguments import checked
 from ...storage.dataclass import dataclass
 
 ALL: Final = range(1 << 62)
@@ -24,6 +25,55 @@ _DELETE: Final = "DELETE"
 _ROW_CHANGES: Final = frozenset({_DELETE, "UPDATE", "MERGE"})
 
 ChangedFile: TypeAlias = "AddCDCFile | RemoveFile | AddFile"
+
+
+@checked
+@dataclass(frozen=True, slots=True, order=True)
+class ChangePlace:
+    """A place in a table's changes: after those of `version`, and of the first `files` of the files in which those of the next one lie."""
+
+    version: int
+    files: int = 0
+
+
+@dataclass(slots=True)
+class VersionContents:
+    """What a version has, by kind of action; of files only those whose rows changed."""
+
+    recorded: int = 0
+    """Change data files."""
+    removed: int = 0
+    """Files that it removed."""
+    added: int = 0
+    """Files that it added."""
+    info: CommitInfo | None = None
+    """Its commitInfo."""
+    metadata: Metadata | None = None
+    """The metadata that it set."""
+    protocol: Protocol | None = None
+    """The protocol that it set."""
+
+    @staticmethod
+    def of(actions: Iterable[Action]) -> VersionContents:
+        """What these actions are, in one pass."""
+        contents = VersionContents()
+        for each in actions:
+            match each:
+                case AddFile():
+                    contents.added += each.data_change
+                case RemoveFile():
+                    contents.removed += each.data_change
+                case AddCDCFile():
+                    contents.recorded += 1
+                case CommitInfo():
+                    contents.info = each
+                case Metadata():
+                    contents.metadata = each
+                case Protocol():
+                    contents.protocol = each
+                case _:
+                    pass
+        return contents
 
 
 @dataclass(frozen=True)
@@ -38,30 +88,31 @@ class ChangedFiles:
     part: range = ALL
 
     @cached_property
-    def counts(self) -> tuple[int, int, int]:
-        """How many change data files, removed files and added files the version has."""
-        recorded = removed = added = 0
-        for each in self.actions:
-            recorded += isinstance(each, AddCDCFile)
-            removed += isinstance(each, RemoveFile) and each.data_change
-            added += isinstance(each, AddFile) and each.data_change
-        return recorded, removed, added
+    def contents(self) -> VersionContents:
+        """What the version has."""
+        return VersionContents.of(self.actions)
 
     @cached_property
     def both(self) -> frozenset[str]:
         """The paths that the version removes and adds again. Only the paths of the rarer kind are kept in memory."""
-        recorded, removed, added = self.counts
-        if recorded or not added or not removed:
+        has = self.contents
+        if has.recorded or not has.added or not has.removed:
             return frozenset()
-        fewer, other = (AddFile, RemoveFile) if added <= removed else (RemoveFile, AddFile)
+        fewer, other = (AddFile, RemoveFile) if has.added <= has.removed else (RemoveFile, AddFile)
         paths = {each.path for each in self.actions if isinstance(each, fewer) and each.data_change}
         return frozenset(each.path for each in self.actions if isinstance(each, other) and each.data_change and each.path in paths)
 
     @cached_property
     def copies(self) -> bool:
-        """Whether the deleted and inserted rows may include rows that were only copied. Such a version is read as a whole."""
-        recorded, removed, added = self.counts
-        return not recorded and len(self.both) < min(added, removed) and self._changes_rows()
+        """Whether the deleted and inserted rows may include rows that were only copied. Such a version is read as a whole.
+
+        It deleted or updated rows without replacing them, and wrote new files.
+        """
+        has = self.contents
+        if has.recorded or len(self.both) >= min(has.added, has.removed):
+            return False
+        commit = winner_of(self.version, self.actions)
+        return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE
 
     @cached_property
     def divides(self) -> bool:
@@ -70,19 +121,19 @@ class ChangedFiles:
         Removed files come before added ones. Change data files have both values of a row, in any order: they divide if the version is
         a DELETE, which has no new values.
         """
-        if self.copies or not self.counts[0]:
-            return not self.copies
-        info = next((each for each in self.actions if isinstance(each, CommitInfo)), None)
-        return info is not None and info.operation == _DELETE
+        if self.contents.recorded:
+            return self.contents.info is not None and self.contents.info.operation == _DELETE
+        return not self.copies
 
     def __iter__(self) -> Iterator[ChangedFile]:
-        return islice(self._all(), self.part.start, self.part.stop)
+        kinds = (AddCDCFile,) if self.contents.recorded else (RemoveFile, AddFile)
+        files = (each for kind in kinds for each in self.actions if isinstance(each, kind) and (kind is AddCDCFile or each.data_change))
+        return islice(files, self.part.start, self.part.stop)
 
     @property
     def total(self) -> int:
         """How many files the version has, within this part or not."""
-        recorded, removed, added = self.counts
-        return recorded or removed + added
+        return self.contents.recorded or self.contents.removed + self.contents.added
 
     @property
     def reaches_end(self) -> bool:
@@ -103,18 +154,3 @@ class ChangedFiles:
             taken += each.size or 0
             stop += 1
         return replace(self, part=range(self.part.start, stop)), taken
-
-    def _all(self) -> Iterator[ChangedFile]:
-        recorded, removed, added = self.counts
-        if recorded:
-            yield from (each for each in self.actions if isinstance(each, AddCDCFile))
-            return
-        if removed:
-            yield from (each for each in self.actions if isinstance(each, RemoveFile) and each.data_change)
-        if added:
-            yield from (each for each in self.actions if isinstance(each, AddFile) and each.data_change)
-
-    def _changes_rows(self) -> bool:
-        """Whether the version deleted or updated rows without replacing them: then it may have copied rows to new files."""
-        commit = winner_of(self.version, self.actions)
-        return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE

@@ -8,27 +8,24 @@ changes. Reorganisations (`dataChange` = false) show nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, groupby, islice, pairwise
-from typing import Any, Final
+from itertools import groupby, islice, pairwise
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.times import Moment
-from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, RemoveFile, actions_of
+from ...storage.actions import AddCDCFile, AddFile, Metadata, RemoveFile
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, positions_of, read_vector, vector_key
 from ...storage.dataclass import dataclass
-from ...storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
-from ...storage.log.paths import commit_path
-from ...storage.log.timetravel import read_commit
+from ...storage.errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
@@ -36,8 +33,8 @@ from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable
 from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
-from .changed_files import ALL, ChangedFiles
-from .version_range import VersionRange, range_by_time, range_by_version
+from .changed_files import ALL, ChangedFiles, ChangePlace
+from .version_range import CommitsAhead, VersionRange, range_by_time, range_by_version
 
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
@@ -49,65 +46,59 @@ CHANGE_COLUMNS: Final = (
 """Columns beside the table's own: the kind of change, its version, and that version's time."""
 
 _NAMES: Final = frozenset(each.name for each in CHANGE_COLUMNS)
-# Commits fetched at once, and files per scan: what is in memory besides rows.
-_COMMITS: Final = 64
 _FILES: Final = 256
+"""Files per scan: what is in memory besides rows."""
 _THREADS: Final = 8
 
 _ROW: Final = "row"
 
 
-def changes(
-    table: ReadTable,
-    after: Moment,
-    up_to: Moment | None = None,
-    *,
-    by: str = "version",
-    columns: Sequence[str] | None = None,
-    where: str | Predicate | None = None,
-    consistency: str | None = None,
-) -> pa.Table:
-    """The rows inserted and deleted in the versions of (after, up_to], oldest first, followed by `CHANGE_COLUMNS`.
+class RangeArgs(TypedDict, total=False):
+    """Which versions are read."""
 
-    By "version", `after` = -1 is before the first one; by "timestamp", both are times and a version counts if
-    after < its time <= up_to. `up_to` None is the latest version that `consistency` shows. Rows have the schema of the last
-    version; `where` may name the change columns, too. Raises InvalidRequest for an invalid interval, VersionNotFound for
-    versions that do not exist (any more), MissingObject if needed data files were cleaned up: both say what is still
+    by: str
+    """ "version": `after` and `up_to` are versions, and `after` = -1 is before the first one; "timestamp": they are times, and a version
+    counts if after < its time <= up_to.
+    """
+    consistency: str | None
+    """The level that says which version is the latest, as for `snapshot`."""
+
+
+class ChangesArgs(RangeArgs, total=False):
+    """Which rows of these versions are read."""
+
+    columns: Sequence[str] | None
+    """The table's columns to read; None: all. Those of `CHANGE_COLUMNS` follow them."""
+    where: str | None
+    """A condition on the rows, which may name the columns of `CHANGE_COLUMNS`, too; None: all rows."""
+
+
+def read_changes(table: ReadTable, after: Moment, up_to: Moment | None, chosen: ChangesArgs) -> ChangesQuery:
+    """The incremental read of the versions of (after, up_to], which have the schema of the last one; `up_to` None: of the latest version.
+
+    Raises InvalidRequest for an invalid interval, VersionNotFound for versions that do not exist (any more): it says what is still
     available.
     """
-    query = ChangesQuery.of(_span(table, after, up_to, by, consistency), columns, where)
-    return pa.concat_tables([query.output.empty_table(), *query.tables()])
-
-
-def iter_changes(
-    table: ReadTable,
-    after: Moment,
-    up_to: Moment | None = None,
-    *,
-    by: str = "version",
-    columns: Sequence[str] | None = None,
-    where: str | Predicate | None = None,
-    consistency: str | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Like `changes`, as record batches in bounded memory. Missing commits are reported by the call itself."""
-    pieces = ChangesQuery.of(_span(table, after, up_to, by, consistency), columns, where).tables()
-    return (batch for piece in pieces for batch in piece.to_batches())
+    span = _span(table, after, up_to, chosen)
+    return ChangesQuery.of(span, chosen.get("columns"), chosen.get("where"))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesPart:
-    """Some versions of an incremental read. Can be sent to a reader that only needs to reach the object store.
-
-    Of the first version `skipped` files are left out, of the last one those after the first `stop`.
-    """
+    """Some versions of an incremental read, between two places. Can be sent to a reader that only needs to reach the object store."""
 
     address: TableAddress
+    """The table."""
     after: int
+    """The version after which the whole read begins."""
     up_to: int
+    """The last version of the whole read."""
     metadata: Metadata
-    versions: range
-    skipped: int = 0
-    stop: int = ALL.stop
+    """The metadata with whose schema the rows are read."""
+    begin: ChangePlace
+    """Where this part begins."""
+    end: ChangePlace
+    """Where it ends."""
 
     @property
     def schema(self) -> StructType:
@@ -115,27 +106,20 @@ class ChangesPart:
         return changes_schema(parse_schema(self.metadata.schema_string))
 
     def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, like those of `iter_changes`."""
+        """The rows, like those of `Table.changes_batches`."""
         published = PublishedTable(self.address, self.address.store())
         span = VersionRange(published, self.after, self.up_to, self.metadata, published=True)
-        for table in ChangesQuery.of(span, columns, where).tables(self.versions, self._files_of):
-            yield from table.to_batches()
-
-    def _files_of(self, version: int) -> range:
-        first, last = version == self.versions[0], version == self.versions[-1]
-        return range(self.skipped if first else 0, self.stop if last else ALL.stop)
+        return ChangesQuery.of(span, columns, where).batches(self.begin, self.end)
 
 
-def split_changes(
-    table: ReadTable, after: Moment, up_to: Moment | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
-) -> list[ChangesPart]:
+def split_changes(table: ReadTable, after: Moment, up_to: Moment | None, chosen: RangeArgs, parts: int) -> list[ChangesPart]:
     """An incremental read in up to `parts` pieces, at least one; all of its versions are published when this returns."""
-    span = _span(table, after, up_to, by, consistency)
+    span = _span(table, after, up_to, chosen)
     if isinstance(table, OpenTable) and not span.published:
         table.publish()
     count = max(1, min(parts, len(span.versions)))
-    edges = [len(span.versions) * number // count for number in range(count + 1)]
-    return [ChangesPart(table.address, span.after, span.up_to, span.metadata, span.versions[a:b]) for a, b in pairwise(edges)]
+    edges = [ChangePlace(span.after + len(span.versions) * number // count) for number in range(count + 1)]
+    return [ChangesPart(table.address, span.after, span.up_to, span.metadata, begin, end) for begin, end in pairwise(edges)]
 
 
 def changes_schema(struct: StructType) -> StructType:
@@ -165,19 +149,15 @@ def _pieces(store: ObjectStore, time_ms: int, changed: ChangedFiles) -> Iterator
     after = {each.path: each for each in changed.actions if isinstance(each, AddFile) and each.path in both} if both else {}
     before = {each.path: each for each in changed.actions if isinstance(each, RemoveFile) and each.path in both} if both else {}
     for each in changed:
-        match each:
-            case AddCDCFile():
-                yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
-            case RemoveFile() if each.path not in both:
-                yield _Piece(version, time_ms, _as_added(each, version), DELETE, copies=changed.copies)
-            case RemoveFile():
-                if deleted := _listed(store, after[each.path]) - _listed(store, each):
-                    yield _Piece(version, time_ms, _as_added(each, version), DELETE, deleted, changed.copies)
-            case AddFile() if each.path not in both:
-                yield _Piece(version, time_ms, each, INSERT, copies=changed.copies)
-            case AddFile():
-                if back := _listed(store, before[each.path]) - _listed(store, each):
-                    yield _Piece(version, time_ms, each, INSERT, back, changed.copies)
+        if isinstance(each, AddCDCFile):
+            yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
+            continue
+        change, other = (DELETE, after.get(each.path)) if isinstance(each, RemoveFile) else (INSERT, before.get(each.path))
+        # of a file with another vector, the rows that only the other one deletes
+        only = None if other is None else _listed(store, other) - _listed(store, each)
+        if only is None or only:
+            file = _as_added(each, version) if isinstance(each, RemoveFile) else each
+            yield _Piece(version, time_ms, file, change, only, changed.copies)
 
 
 def _listed(store: ObjectStore, file: AddFile | RemoveFile) -> Rows:
@@ -199,21 +179,12 @@ def _as_added(gone: RemoveFile, version: int) -> AddFile:
     )
 
 
-def _span(table: ReadTable, after: Moment, up_to: Moment | None, by: str, consistency: str | None) -> VersionRange:
+def _span(table: ReadTable, after: Moment, up_to: Moment | None, chosen: RangeArgs) -> VersionRange:
+    by = chosen.get("by", "version")
     if by not in ("version", "timestamp"):
         raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
     resolve = range_by_version if by == "version" else range_by_time
-    return resolve(table, after, up_to, consistency)
-
-
-def read_commits(table: ReadTable, versions: range, *, published: bool) -> list[tuple[int, Iterable[Action]]]:
-    """Versions with their actions; `published`: from the object store alone. Raises VersionNotFound, which says what exists."""
-    if isinstance(table, OpenTable) and not published:
-        with suppress(LogGap):  # then only the log is read, which says what exists instead
-            return table.log.commits(versions)
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
-        contents = list(pool.map(lambda version: read_commit(table.store, version), versions))
-    return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
+    return resolve(table, after, up_to, chosen.get("consistency"))
 
 
 @dataclass(frozen=True)
@@ -223,7 +194,6 @@ class ChangesQuery:
     table: ReadTable
     span: VersionRange
     struct: StructType
-    partition_columns: tuple[str, ...]
     output: pa.Schema
     inside: Predicate | None
     """The part of the condition on the table's columns, by which files and row groups are skipped."""
@@ -231,43 +201,51 @@ class ChangesQuery:
     """The part on the change columns."""
 
     @staticmethod
-    def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> ChangesQuery:
-        """The read of these versions. Raises InvalidRequest and PredicateError for columns that the table does not have."""
+    def of(
+        span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None, *, change_columns: bool = True
+    ) -> ChangesQuery:
+        """The read of these versions, with or without the change columns.
+
+        Raises InvalidRequest and PredicateError for columns that the table does not have.
+        """
         struct = parse_schema(span.metadata.schema_string)
         full = changes_schema(struct)
         predicate = where if where is None or isinstance(where, Predicate) else Predicate.parse(where, full)
         inside, beside = (None, None) if predicate is None else predicate.split(struct.names)
         names = [full.named(name).name for name in (struct.names if columns is None else columns)]
         arrow = to_arrow(full)
-        output = pa.schema(
-            [arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *(each.name for each in CHANGE_COLUMNS))]
-        )
-        return ChangesQuery(span.table, span, struct, span.metadata.partition_columns, output, inside, beside)
+        own = dict.fromkeys(name for name in names if name not in _NAMES)
+        output = pa.schema([arrow.field(name) for name in (*own, *(each.name for each in CHANGE_COLUMNS if change_columns))])
+        return ChangesQuery(span.table, span, struct, output, inside, beside)
 
-    def tables(self, versions: range | None = None, part: Callable[[int], range] = lambda _: ALL) -> Iterator[pa.Table]:
-        """The rows, file by file, of all versions or of these; `part` says which files of a version.
+    def batches(self, begin: ChangePlace | None = None, end: ChangePlace | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file, from one place to another, by default of all versions.
 
-        Missing commits are reported by the call, missing files while reading.
+        Missing commits are reported by the call, missing files while reading: by VersionNotFound and MissingObject.
         """
-        commits = self._commits(self.span.versions if versions is None else versions)
-        return self.tables_of(ChangedFiles(version, actions, part(version)) for version, actions in commits)
+        begin, end = begin or ChangePlace(self.span.after), end or ChangePlace(self.span.up_to)
+        first, last = begin.version + 1, end.version + (end.files > 0)
+        commits = CommitsAhead(self.table, published=self.span.published)
+        if first <= last:
+            commits.actions(first, last)  # now, since a cleanup removes the oldest first
+        changed = (
+            ChangedFiles(v, commits.actions(v, last), range(begin.files if v == first else 0, end.files if v > end.version else ALL.stop))
+            for v in range(first, last + 1)
+        )
+        return self.batches_of(changed)
 
-    def tables_of(self, changed: Iterable[ChangedFiles]) -> Iterator[pa.Table]:
+    def batches_of(self, changed: Iterable[ChangedFiles], max_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, file by file, of versions that were read already."""
-        return self._read(piece for each in changed for piece in self._pieces(each))
+        pieces = (piece for each in changed for piece in self._pieces(each))
+        return (batch for table in self._read(pieces) for batch in table.to_batches(max_rows) if batch.num_rows)
 
-    def _commits(self, versions: range) -> Iterator[tuple[int, Iterable[Action]]]:
-        """The versions with their actions, fetched some at a time; the first ones now, since a cleanup removes the oldest first."""
-        windows = [versions[start : start + _COMMITS] for start in range(0, len(versions), _COMMITS)]
-        first = [] if not windows else self._fetch(windows[0])
-        return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
-
-    def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
-        return read_commits(self.table, versions, published=self.span.published)
+    def to_arrow(self) -> pa.Table:
+        """The rows of all versions."""
+        return pa.Table.from_batches(self.batches(), schema=self.output)
 
     def _pieces(self, changed: ChangedFiles) -> Iterator[_Piece]:
         try:
-            yield from _pieces(self.table.store, self.span.time_of(changed.version, changed.actions), changed)
+            yield from _pieces(self.table.store, self.span.time_of(changed.version, changed.contents.info), changed)
         except MissingObject as gone:  # a deletion vector
             raise self._cleaned_up(changed.version, gone) from gone
 
@@ -292,7 +270,7 @@ class ChangesQuery:
 
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
         """The rows of each piece; omits pieces without rows."""
-        scan = TableScan(self.table.store, self._stored, self.partition_columns)
+        scan = TableScan(self.table.store, self._stored, self.span.metadata.partition_columns)
         found = scan.positions(add_rows([piece.file for piece in pieces]), columns, self.inside)
         for index, rows, positions in found:
             only = pieces[index].only
@@ -350,7 +328,7 @@ class ChangesQuery:
         """Whether every file needed for a version's changes exists."""
         store = self.table.store
         try:
-            [(_, actions)] = self._fetch(range(version, version + 1))
+            actions = CommitsAhead(self.table, published=self.span.published).actions(version, version)
             keys = [key for piece in _pieces(store, 0, ChangedFiles(version, actions)) for key in _keys(piece.file, store.location)]
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
                 list(pool.map(store.head, keys))

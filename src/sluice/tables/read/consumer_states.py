@@ -7,12 +7,12 @@ from typing import Final
 from ...coordinator.api import Hold, consumers_of, hold_consumer
 from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, LogGap
+from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
 from ..client.open_table import OpenTable
 from ..client.published_table import beyond
 from .following import latest_of
+from .version_range import CommitsAhead
 
-_COMMITS: Final = 64
 _WAIT_S: Final = 2.0
 """How long a consumer that somebody runs is waited for: no longer than its requests may take."""
 
@@ -104,11 +104,11 @@ def _existing(table: OpenTable, name: str) -> Hold:
 
 def _bytes_after(table: OpenTable, after: int, latest: int) -> int | None:
     """The bytes of the data files that versions added, without those of reorganisations; None if commits were cleaned up."""
-    total = 0
-    for start in range(after + 1, latest + 1, _COMMITS):
+    commits, total = CommitsAhead(table, published=False), 0
+    for version in range(after + 1, latest + 1):
         try:
-            commits = table.log.commits(range(start, min(start + _COMMITS, latest + 1)))
-        except LogGap:
+            actions = commits.actions(version, latest)
+        except (LogGap, VersionNotFound):
             return None
-        total += sum(each.size for _, actions in commits for each in actions if isinstance(each, AddFile) and each.data_change)
+        total += sum(each.size for each in actions if isinstance(each, AddFile) and each.data_change)
     return total

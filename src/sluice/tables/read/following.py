@@ -7,8 +7,8 @@ forwards, and gives the changes of each version, of several at once, or of some 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from itertools import chain
 from types import TracebackType
 from typing import Final, TypedDict
@@ -16,23 +16,17 @@ from typing import Final, TypedDict
 import pyarrow as pa
 
 from ...coordinator.api import Deadline, Timeout
-from ...storage.actions import Action, Metadata
-from ...storage.arguments import checked
-from ...storage.dataclass import dataclass
+from ...storage.actions import Metadata
 from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
-from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import parse_schema
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable, beyond
 from ..write.change_data_files import CHANGE_TYPE, INSERT, UPDATE_POSTIMAGE
-from .changed_files import ALL, ChangedFiles
-from .changes import CHANGE_COLUMNS, ChangesQuery, changes_schema, read_commits
+from .changed_files import ALL, ChangedFiles, ChangePlace
+from .changes import ChangesQuery
 from .published_versions import PublishedVersions, published_versions
-from .version_range import VersionRange
+from .version_range import CommitsAhead, VersionRange
 
 CHANGES: Final = "changes"
-INSERTED: Final = "inserted"
-_ROWS: Final = (CHANGES, INSERTED)
 _ROWS_MAX: Final = 65_536
 _COMMITS: Final = 16
 """Commits fetched at once, and so held in memory."""
@@ -57,43 +51,6 @@ class SelectionArgs(TypedDict, total=False):
     """After files of so many bytes a batch takes no further one; None: any number."""
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What the keywords of `SelectionArgs` say."""
-
-    rows: str = CHANGES
-    columns: Sequence[str] | None = None
-    where: str | None = None
-    max_versions: int = 1
-    max_rows: int = _ROWS_MAX
-    max_bytes: int | None = None
-
-    def query(self, span: VersionRange) -> ChangesQuery:
-        """The incremental read of some versions. Raises InvalidRequest for columns that the table does not have."""
-        where = self.where
-        if self.rows == INSERTED:
-            new = f"{CHANGE_TYPE} IN ('{INSERT}', '{UPDATE_POSTIMAGE}')"
-            where = new if where is None else f"({where}) AND {new}"
-        full = changes_schema(parse_schema(span.metadata.schema_string))
-        return ChangesQuery.of(span, self.columns, None if where is None else Predicate.parse(where, full))
-
-    def schema(self, query: ChangesQuery) -> pa.Schema:
-        """The schema of the rows that are given."""
-        if self.rows == CHANGES:
-            return query.output
-        beside = {each.name for each in CHANGE_COLUMNS}
-        return pa.schema([field for field in query.output if field.name not in beside])
-
-
-@checked
-@dataclass(frozen=True, slots=True, order=True)
-class ChangePlace:
-    """A place in a table's changes: after those of `version`, and of the first `files` of the files in which those of the next one lie."""
-
-    version: int
-    files: int = 0
-
-
 class ChangeBatch:
     """The changes of a version, or of several that follow one another, of a table that is followed. Iterating gives record batches.
 
@@ -103,21 +60,21 @@ class ChangeBatch:
     in bounded memory, and may be asked for again.
     """
 
-    def __init__(self, query: ChangesQuery, changed: Sequence[ChangedFiles], end: ChangePlace, selection: Selection) -> None:
+    def __init__(self, query: ChangesQuery, changed: Sequence[ChangedFiles], end: ChangePlace, max_rows: int) -> None:
         self.after: int = query.span.after
         self.version: int = query.span.up_to
         self.end: ChangePlace = end
         """Where the next batch begins."""
-        self.schema: pa.Schema = selection.schema(query)
+        self.schema: pa.Schema = query.output
         self.schema_changed = False
-        self._query, self._changed, self._selection = query, changed, selection
+        self._query, self._changed, self._max_rows = query, changed, max_rows
         self._begun: Iterator[pa.RecordBatch] | None = None
 
     @property
     def timestamp(self) -> int:
         """When the last version was committed, in milliseconds since the epoch."""
         last = self._changed[-1]
-        return self._query.span.time_of(last.version, last.actions)
+        return self._query.span.time_of(last.version, last.contents.info)
 
     @property
     def complete(self) -> bool:
@@ -153,10 +110,7 @@ class ChangeBatch:
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
-            for table in self._query.tables_of(self._changed):
-                for batch in table.select(self.schema.names).to_batches(max_chunksize=self._selection.max_rows):
-                    if batch.num_rows:
-                        yield batch
+            yield from self._query.batches_of(self._changed, self._max_rows)
         except MissingObject as gone:
             raise history_gone(self._query.table, self.after, gone.message) from gone
 
@@ -181,15 +135,12 @@ def history_gone(table: ReadTable, after: int, why: str) -> HistoryGone:
 class ChangeReader:
     """Reads a table's changes forwards from a position, batch by batch. Not thread-safe."""
 
-    def __init__(self, table: ReadTable, after: int, selection: Selection, files: int = 0) -> None:
-        """Begin after a version (-1: before the first) and some files of the next one. Raises InvalidRequest, HistoryGone."""
-        self.table = table
-        self.selection = selection
-        self.place = ChangePlace(after, files)
-        self._metadata = self._metadata_at(after)
-        self._ahead: deque[tuple[int, Iterable[Action]]] = deque()
-        known = self._metadata
-        self._given = None if known is None else selection.schema(selection.query(self._span(after, after, known)))
+    def __init__(self, table: ReadTable, place: ChangePlace, chosen: SelectionArgs) -> None:
+        """Begin at a place; version -1 is before the first one. Raises InvalidRequest, HistoryGone."""
+        self.table, self.place, self._chosen = table, place, chosen
+        self._metadata = self._metadata_at(place.version)
+        self._commits = CommitsAhead(table, published=isinstance(table, PublishedTable))
+        self._given = None if self._metadata is None else self._query(place.version, place.version, self._metadata).output
         """The schema of the batch before, or of the table where the reader begins."""
 
     @property
@@ -211,20 +162,13 @@ class ChangeReader:
     def _next(self, latest: int) -> ChangeBatch:
         """The following versions, as many as belong together, or as many of their files as fit."""
         taken: list[ChangedFiles] = []
-        metadata, place, room = self._metadata, self.place, self.selection.max_bytes
-        while len(taken) < self.selection.max_versions and place.version < latest and (room is None or room > 0):
-            version, actions = self._peek(place.version + 1, latest)
-            changed = next((each for each in actions if isinstance(each, Metadata)), None)
+        metadata, place, room = self._metadata, self.place, self._chosen.get("max_bytes")
+        while len(taken) < self._chosen.get("max_versions", 1) and place.version < latest and (room is None or room > 0):
+            files = self._files(place, latest)
+            changed, version = files.contents.metadata, files.version
             if changed is not None and metadata is not None and taken and changed.schema_string != metadata.schema_string:
                 break
             metadata = changed or metadata
-            files = ChangedFiles(version, actions, range(place.files, ALL.stop))
-            if place.files and place.files > files.total:
-                raise InvalidRequest(
-                    f"the place after {place.files} files of version {version} does not exist in {self.table.location}, whose "
-                    f"version has {files.total} files: give the `end` of a batch of this table, or a version",
-                    version=version,
-                )
             if room is not None:
                 files, size = files.within(room)
                 room -= size
@@ -233,20 +177,25 @@ class ChangeReader:
                 place = ChangePlace(place.version, files.part.stop)
                 break
             place = ChangePlace(version)
-            self._ahead.popleft()
         assert metadata is not None
         self._metadata = metadata
-        return ChangeBatch(self.selection.query(self._span(self.position, taken[-1].version, metadata)), taken, place, self.selection)
+        query = self._query(self.position, taken[-1].version, metadata)
+        return ChangeBatch(query, taken, place, self._chosen.get("max_rows", _ROWS_MAX))
 
-    def _peek(self, version: int, latest: int) -> tuple[int, Iterable[Action]]:
-        """A version's commit; some are fetched ahead."""
-        if not self._ahead:
-            versions = range(version, min(latest, version + _COMMITS - 1) + 1)
-            try:
-                self._ahead.extend(read_commits(self.table, versions, published=isinstance(self.table, PublishedTable)))
-            except VersionNotFound as gone:
-                raise history_gone(self.table, version - 1, gone.message) from gone
-        return self._ahead[0]
+    def _files(self, place: ChangePlace, latest: int) -> ChangedFiles:
+        """The files after a place, of the version that comes next."""
+        version = place.version + 1
+        try:
+            files = ChangedFiles(version, self._commits.actions(version, latest), range(place.files, ALL.stop))
+        except VersionNotFound as gone:
+            raise history_gone(self.table, place.version, gone.message) from gone
+        if place.files and place.files > files.total:
+            raise InvalidRequest(
+                f"the place after {place.files} files of version {version} does not exist in {self.table.location}, whose "
+                f"version has {files.total} files: give the `end` of a batch of this table, or a version",
+                version=version,
+            )
+        return files
 
     def _metadata_at(self, version: int) -> Metadata | None:
         if version < 0:
@@ -256,23 +205,24 @@ class ChangeReader:
             raise beyond(self.table.location, version, latest.version)
         if version == latest.version:
             return latest.metadata
-        try:
+        with suppress(VersionNotFound):
             return self.table.at(version).metadata
-        except VersionNotFound:
-            return self._metadata_beyond(version)
-
-    def _metadata_beyond(self, version: int) -> Metadata:
-        """The metadata that the versions after this one begin with, if it cannot be read itself any more."""
         try:
-            return self.table.at(version + 1).metadata
+            return self.table.at(version + 1).metadata  # the versions after it begin with its metadata
         except VersionNotFound as gone:
             raise history_gone(self.table, version, gone.message) from gone
 
-    def _span(self, after: int, up_to: int, metadata: Metadata) -> VersionRange:
-        return VersionRange(self.table, after, up_to, metadata, isinstance(self.table, PublishedTable))
+    def _query(self, after: int, up_to: int, metadata: Metadata) -> ChangesQuery:
+        """The incremental read of some versions. Raises InvalidRequest for columns that the table does not have."""
+        span = VersionRange(self.table, after, up_to, metadata, isinstance(self.table, PublishedTable))
+        columns, where = self._chosen.get("columns"), self._chosen.get("where")
+        if self._chosen.get("rows", CHANGES) == CHANGES:
+            return ChangesQuery.of(span, columns, where)
+        new = f"{CHANGE_TYPE} IN ('{INSERT}', '{UPDATE_POSTIMAGE}')"
+        return ChangesQuery.of(span, columns, new if where is None else f"({where}) AND {new}", change_columns=False)
 
 
-class Follower:
+class Follower(Iterator[ChangeBatch], AbstractContextManager["Follower"]):
     """A table's changes, as they come; made by `Table.follow`. An iterator of `ChangeBatch`, and a context manager.
 
     It waits for versions without asking the object store. It ends when nothing comes for its `timeout_s`, or when `close` is
@@ -293,9 +243,6 @@ class Follower:
         """How far it got, also within a version: another follower goes on `after` it. That is the `end` of the last batch, or later."""
         return self._reader.place
 
-    def __iter__(self) -> Follower:
-        return self
-
     def __next__(self) -> ChangeBatch:
         """The next batch. Raises HistoryGone, TableDropped, TreeReplaced; InvalidRequest if a chosen column is gone."""
         deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s)
@@ -313,19 +260,16 @@ class Follower:
         """End the iteration, also one that waits in another thread."""
         self._waiting.close()
 
-    def __enter__(self) -> Follower:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 
 def follow(
-    table: ReadTable, after: int | ChangePlace | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float
+    table: ReadTable, after: int | ChangePlace | None, chosen: SelectionArgs, *, timeout_s: Timeout | None, poll_s: float
 ) -> Follower:
     """Follow a table from after a version or a place on (None: the latest version). Raises InvalidRequest."""
     start = after if isinstance(after, ChangePlace) else ChangePlace(latest_of(table) if after is None else after)
-    return Follower(ChangeReader(table, start.version, selection, start.files), published_versions(table, poll_s), timeout_s)
+    return Follower(ChangeReader(table, start, chosen), published_versions(table, poll_s), timeout_s)
 
 
 def latest_of(table: ReadTable) -> int:

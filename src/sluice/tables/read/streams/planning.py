@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TypeAlias
 
 from ....storage.dataclass import dataclass
@@ -45,34 +46,28 @@ class _Room:
 
     def take(self, files: StreamFiles, index: int) -> int:
         """How many of the files from `index` on the batch takes."""
-        before, rest = (self._files, self._size, self._empty), files.count - index
-        taken = self._take_one_by_one(files, index)
-        if files.changed is not None and taken < rest:
-            if files.whole and before[2]:
-                return self._taken(rest - taken, files.size_from(index + taken)) + taken
-            if not before[2]:  # it begins the next batch
-                self._files, self._size, self._empty = before
-                return 0
-        return taken
-
-    def _take_one_by_one(self, files: StreamFiles, index: int) -> int:
-        if self._files is None and self._size is None:
-            return self._taken(files.count - index, 0)
-        taken = 0
-        for size in files.sizes(index):
-            if self.is_full:
-                break
-            taken += self._taken(1, size)
-        return taken
-
-    def _taken(self, count: int, size: int) -> int:
-        if count:
+        rest, taken = files.count - index, self._fitting(files, index)
+        if files.changed is not None and taken < rest:  # it begins the next batch, and is divided only if it can be
+            taken = 0 if not self._empty else rest if files.whole else taken
+        if taken:
             self._empty = False
+            self._files = None if self._files is None else self._files - taken
+            self._size = None if self._size is None else self._size - files.size_from(index) + files.size_from(index + taken)
+        return taken
+
+    def _fitting(self, files: StreamFiles, index: int) -> int:
+        """How many of the files from `index` on fit."""
+        rest = files.count - index
         if self._files is not None:
-            self._files -= count
-        if self._size is not None:
-            self._size -= size
-        return count
+            rest = min(rest, max(self._files, self._empty))
+        if self._size is None:
+            return rest
+        left = self._size
+        for number, size in enumerate(islice(files.sizes(index), rest)):
+            if left <= 0 and (number or not self._empty):
+                return number
+            left -= size
+        return rest
 
 
 def end_of_batch(start: StreamOffset, latest: int, limits: Limits, lookup: Lookup) -> StreamOffset:
@@ -87,7 +82,9 @@ def end_of_batch(start: StreamOffset, latest: int, limits: Limits, lookup: Looku
             if end == start:
                 raise files.stop
             break
-        read = _allowed(files, place.index + room.take(files, place.index))
+        read = place.index + room.take(files, place.index)
+        if files.ends is not None:
+            read = files.ends[bisect_left(files.ends, read)]
         following = place.version + 1 if files.following is None else files.following
         if read > place.index:
             end = place.after(read, files.count, following)
@@ -97,11 +94,6 @@ def end_of_batch(start: StreamOffset, latest: int, limits: Limits, lookup: Looku
         if room.is_full:
             break
     return end
-
-
-def _allowed(files: StreamFiles, index: int) -> int:
-    """The first index from this one on at which a batch may end."""
-    return index if files.ends is None else files.ends[bisect_left(files.ends, index)]
 
 
 def portions(start: StreamOffset, end: StreamOffset, lookup: Lookup) -> Iterator[Portion]:

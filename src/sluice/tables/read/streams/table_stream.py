@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pyarrow as pa
 
 from ....coordinator.api import DEFAULT_TIMEOUT_S, Pin, SystemClock, bounding, pin_version
-from ....storage.actions import Metadata, actions_of
+from ....storage.actions import Metadata
 from ....storage.actions.filetable import picked
-from ....storage.actions.texts import Text
 from ....storage.dataclass import dataclass
 from ....storage.errors import VersionNotFound
-from ....storage.log.paths import commit_path
 from ....storage.log.segment import list_versions
-from ....storage.log.timetravel import read_commit
 from ....storage.pruning.predicate import Predicate
 from ...client.open_table import ReadTable
 from ...client.published_table import PublishedTable
 from ..published_versions import PublishedVersions
-from ..version_range import range_by_time
+from ..version_range import CommitsAhead, range_by_time
 from .offsets import Limits, Start, StreamOffset, StreamRules, another_table, in_another_order, of_another_kind
 from .planning import Portion, end_of_batch, portions
 from .version_files import FirstSnapshot, StreamedTable, StreamFiles
 
 _log = logging.getLogger(__name__)
 
-_FETCHES_MAX: Final = 8
-_AHEAD_MAX: Final = 64
-"""Commits fetched at once, and the versions behind whose bytes a report counts."""
+_BEHIND_MAX: Final = 64
+"""The versions behind whose bytes a report counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,9 @@ class TableStream:
         self.shown = StreamedTable(table.location, *base, rules)
         """The table as the stream shows it."""
         self._where = None if where is None else Predicate.parse(where, self.shown.struct)
-        self._texts: dict[int, Text] = {}
+        self._commits = CommitsAhead(table, published=True)
         self._versions: dict[int, StreamFiles] = {}
-        self._first: _First | None = None
+        self._first: FirstSnapshot | None = None
         self._pin: Pin | None = None
         self._target: int | None = None
 
@@ -133,7 +128,7 @@ class TableStream:
     def _read(self, portion: Portion) -> StreamRead:
         files, rows = portion.files.files, None
         if portion.first and portion.files.ends is not None:
-            rows = self._first_of(portion.version).order.rows_between(portion.start, portion.stop)
+            rows = self._first_of(portion.version).rows_between(portion.start, portion.stop)
             if rows is not None:
                 files = self._that_may_match(files, rows)
         else:
@@ -163,7 +158,7 @@ class TableStream:
         latest = self._published.latest()
         count = max(0, latest + 1 - place.version - place.first)
         told = {"version": latest, "versionsBehind": count}
-        if count > _AHEAD_MAX:
+        if count > _BEHIND_MAX:
             return told
         size = 0
         while place.first or place.version <= latest:
@@ -176,7 +171,6 @@ class TableStream:
         """Let go of what is kept for the stream."""
         self._forget_first()
         self._versions.clear()
-        self._texts.clear()
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
@@ -205,23 +199,11 @@ class TableStream:
         known = self._versions.get(place.version)
         if known is None:
             try:
-                text = self._text(place.version, latest)
-                known = self.shown.files(place.version, actions_of(text, name=commit_path(place.version)))
+                known = self.shown.files(place.version, self._commits.actions(place.version, latest))
             except VersionNotFound as gone:
                 known = self._gone(place.version, gone)
             self._versions[place.version] = known
         return known
-
-    def _text(self, version: int, latest: int) -> Text:
-        """The commit of a version; the next ones are fetched with it. Raises VersionNotFound, LogGap."""
-        if version not in self._texts:
-            store = self._table.store
-            self._texts = {version: read_commit(store, version)}  # the first alone: it is the one that may be gone
-            others = range(version + 1, min(version + _FETCHES_MAX, latest + 1))
-            if others:
-                with ThreadPoolExecutor(_FETCHES_MAX, thread_name_prefix="sluice-stream") as pool:
-                    self._texts.update(zip(others, pool.map(lambda each: read_commit(store, each), others), strict=True))
-        return self._texts.pop(version)
 
     def _gone(self, version: int, gone: VersionNotFound) -> StreamFiles:
         """The stream after a version that was cleaned up: it goes on at the earliest one, or raises VersionNotFound."""
@@ -246,12 +228,9 @@ class TableStream:
             earliest = min(list_versions(self._table.store).commits, default=None)
             return self._gone(version, VersionNotFound(gone.message, **{**gone.details, "earliest": earliest}))
 
-    def _first_of(self, version: int) -> _First:
+    def _first_of(self, version: int) -> FirstSnapshot:
         if self._first is None or self._first.version != version:
-            snapshot = self._table.at(version)
-            order = FirstSnapshot(snapshot.files, self.shown.struct, self.shown.metadata.partition_columns, self._rules.event_time)
-            files = StreamFiles.of_table(order.files, order.ends)
-            self._first = _First(version, snapshot.timestamp_ms, order, files)
+            self._first = FirstSnapshot(self._table.at(version), self.shown)
         self._keep_pinned(version)
         return self._first
 
@@ -273,13 +252,3 @@ class TableStream:
         pin, self._pin, self._first = self._pin, None, None
         if pin is not None:
             pin.release()
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The snapshot with which the stream begins."""
-
-    version: int
-    timestamp_ms: int
-    order: FirstSnapshot
-    files: StreamFiles

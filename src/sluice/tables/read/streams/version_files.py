@@ -16,17 +16,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....storage.actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from ....storage.actions import Action, AddFile, CommitInfo, Metadata, RemoveFile
 from ....storage.actions.features import check_readable
 from ....storage.actions.filetable import FILES_SCHEMA, add_rows, rows_at
 from ....storage.actions.metadata_change import describe
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest, SchemaMismatch, SluiceError, UnsupportedFeature
 from ....storage.expressions.nodes import Column
+from ....storage.log.snapshot import Snapshot
 from ....storage.pruning.files import LOW, Files
 from ....storage.pruning.predicate import Predicate
 from ....storage.schema.schema import StructType, parse_schema, to_arrow
-from ..changed_files import ChangedFiles
+from ..changed_files import ChangedFiles, VersionContents
 from .offsets import StreamRules, another_table
 
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector")
@@ -97,30 +98,25 @@ class StreamedTable:
 
     def files(self, version: int, actions: Iterable[Action]) -> StreamFiles:
         """The files that this version gives the stream."""
-        seen = _Seen()
-        for each in actions:
-            seen.note(each)
-        stop = self._other_metadata(version, seen) if version > self.version else None
+        changed = ChangedFiles(version, actions)
+        has, rules = changed.contents, self.rules
+        stop = self._other_metadata(version, has) if version > self.version else None
         if stop is not None:
             return StreamFiles(stop=stop)
-        if self.rules.changes:
-            changed = ChangedFiles(version, actions)
+        if rules.changes:
             return StreamFiles(changed=pa.array((each.size or 0 for each in changed), pa.int64()), whole=not changed.divides)
-        if seen.removed:
-            rules = self.rules
-            if rules.skip_change_commits:
-                return StreamFiles()
-            only_deletes = not seen.added or seen.deletes_by_vectors(actions)
-            if only_deletes and (rules.ignore_deletes or rules.ignore_changes):
+        if has.removed:
+            only_deletes = not has.added or _deletes_by_vectors(changed)
+            if rules.skip_change_commits or (only_deletes and (rules.ignore_deletes or rules.ignore_changes)):
                 return StreamFiles()
             if not rules.ignore_changes:
-                return StreamFiles(stop=self._change(version, seen, only_deletes=only_deletes))
+                return StreamFiles(stop=self._change(version, has.info, only_deletes=only_deletes))
         added = (each for each in actions if isinstance(each, AddFile) and each.data_change)
-        return StreamFiles.of_table(_table(added)) if seen.added else StreamFiles()
+        return StreamFiles.of_table(_table(added)) if has.added else StreamFiles()
 
-    def _change(self, version: int, seen: _Seen, *, only_deletes: bool) -> InvalidRequest:
+    def _change(self, version: int, info: CommitInfo | None, *, only_deletes: bool) -> InvalidRequest:
         """The error for a version that did more than add rows."""
-        operation = (seen.info.operation if seen.info is not None else None) or "an operation without a name"
+        operation = (None if info is None else info.operation) or "an operation without a name"
         did = "deleted rows" if only_deletes else "changed rows"
         remedy = "ignoreDeletes=true passes over it" if only_deletes else "ignoreChanges=true reads the rows of its new files again"
         return InvalidRequest(
@@ -132,14 +128,14 @@ class StreamedTable:
             operation=operation,
         )
 
-    def _other_metadata(self, version: int, seen: _Seen) -> SluiceError | None:
+    def _other_metadata(self, version: int, has: VersionContents) -> SluiceError | None:
         """The error for a version that changed what the stream's rows look like."""
-        new = seen.metadata or self.metadata
+        new = has.metadata or self.metadata
         if new.id != self.metadata.id:
             return another_table(self.location, self.metadata.id, new.id)
-        if seen.protocol is not None:
+        if has.protocol is not None:
             try:
-                check_readable(seen.protocol, new)
+                check_readable(has.protocol, new)
             except UnsupportedFeature as lacking:
                 return lacking
         change = describe(self.metadata, new)
@@ -155,39 +151,14 @@ class StreamedTable:
         )
 
 
-class _Seen:
-    """The actions of a version, counted by kind."""
-
-    def __init__(self) -> None:
-        self.added = self.removed = 0
-        self.info: CommitInfo | None = None
-        self.metadata: Metadata | None = None
-        self.protocol: Protocol | None = None
-
-    def note(self, action: Action) -> None:
-        match action:
-            case AddFile() if action.data_change:
-                self.added += 1
-            case RemoveFile() if action.data_change:
-                self.removed += 1
-            case CommitInfo():
-                self.info = action
-            case Metadata():
-                self.metadata = action
-            case Protocol():
-                self.protocol = action
-            case _:
-                pass
-
-    def deletes_by_vectors(self, actions: Iterable[Action]) -> bool:
-        """Whether the version added nothing but files that it removed, with more of their rows deleted."""
-        if self.added > self.removed or self.info is None or self.info.operation != "DELETE":
-            return False
-        lost = {each.path: _deleted(each) for each in actions if isinstance(each, RemoveFile) and each.data_change}
-        return all(_deleted(each) > lost.get(each.path, _ALL) for each in actions if isinstance(each, AddFile) and each.data_change)
-
-
-_ALL: Final = 1 << 62
+def _deletes_by_vectors(changed: ChangedFiles) -> bool:
+    """Whether the version added nothing but files that it removed, with more of their rows deleted."""
+    has = changed.contents
+    if has.added > has.removed or has.info is None or has.info.operation != "DELETE":
+        return False
+    lost = {each.path: _deleted(each) for each in changed.actions if isinstance(each, RemoveFile) and each.data_change}
+    added = (each for each in changed.actions if isinstance(each, AddFile) and each.data_change)
+    return all(each.path in lost and _deleted(each) > lost[each.path] for each in added)
 
 
 def _deleted(file: AddFile | RemoveFile) -> int:
@@ -205,21 +176,21 @@ def _table(adds: Iterator[AddFile]) -> pa.Table:
 class FirstSnapshot:
     """A snapshot's files in order, and which rows of them lie between two indices."""
 
-    def __init__(self, files: pa.Table, struct: StructType, partition_columns: tuple[str, ...], event_time: str | None) -> None:
-        """Raises InvalidRequest if `event_time` names no column with times."""
-        self._struct = struct
-        self._column = None if event_time is None else _time_column(struct, partition_columns, event_time)
-        self.ends: tuple[int, ...] | None = None
-        """The indices at which a batch may end; None: at each."""
+    def __init__(self, snapshot: Snapshot, shown: StreamedTable) -> None:
+        """Raises InvalidRequest if the rules name a column of times that is none."""
+        self.version, self.timestamp_ms = snapshot.version, snapshot.timestamp_ms
+        self._struct = shown.struct
+        self._column = _time_column(shown)
+        ends, files = None, snapshot.files
         least = self._bounds(files)
         keys = pa.table({"told": least.is_valid(), "least": least, "written": files["modification_time"], "path": files["path"]})
         places = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-        self.files: pa.Table = rows_at(files, places.to_pylist())
-        """All files."""
         self._least: list[Any] = keys["least"].take(places).to_pylist()
         if self._column is not None:
             starts = (n for n in range(1, len(self._least)) if self._least[n] != self._least[n - 1])
-            self.ends = tuple(dict.fromkeys((0, *starts, len(self._least))))
+            ends = tuple(dict.fromkeys((0, *starts, len(self._least))))
+        self.files = StreamFiles.of_table(rows_at(files, places.to_pylist()), ends)
+        """All files, and the indices at which a batch may end."""
 
     def _bounds(self, files: pa.Table) -> pa.Array:
         """The least time of each file; null if its statistics do not tell it."""
@@ -241,10 +212,13 @@ class FirstSnapshot:
         return inside if since else inside.or_(Predicate.from_filters([("IsNull", (self._column,), None)], self._struct))
 
 
-def _time_column(struct: StructType, partition_columns: tuple[str, ...], name: str) -> str:
-    """The column's name as the table spells it. Raises InvalidRequest."""
-    field = struct.get(name)
-    times = [each.name for each in struct.fields if str(each.type) in _TIMES and each.name not in partition_columns]
+def _time_column(shown: StreamedTable) -> str | None:
+    """The column of times in whose order the snapshot is read, as the table spells it; None for no such order. Raises InvalidRequest."""
+    name, partition_columns = shown.rules.event_time, shown.metadata.partition_columns
+    if name is None:
+        return None
+    field = shown.struct.get(name)
+    times = [each.name for each in shown.struct.fields if str(each.type) in _TIMES and each.name not in partition_columns]
     if field is None or field.name not in times:
         raise InvalidRequest(
             f"eventTimeColumn is {name!r}, and the snapshot is read in the order of a timestamp or date that is no partition column; "
