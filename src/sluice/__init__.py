@@ -78,8 +78,7 @@ if TYPE_CHECKING:
         UnsupportedFeature,
         VersionNotFound,
     )
-    from .tables.catalog.catalog import Catalog
-    from .tables.catalog.entries import DroppedTable, NamedTable, Namespace
+    from .tables.catalog.catalog import Catalog, DroppedTable, NamedTable, Namespace
     from .tables.consumer import Consumer
     from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
     from .tables.maintain.vacuum import VacuumReport
@@ -212,8 +211,7 @@ _HOMES: Final = {
     "delta.streaming": ("Stream", "stream"),
     "joining": ("transact", "transaction"),
     "tables.outcome": ("outcome",),
-    "tables.catalog.catalog": ("Catalog",),
-    "tables.catalog.entries": ("DroppedTable", "NamedTable", "Namespace"),
+    "tables.catalog.catalog": ("Catalog", "DroppedTable", "NamedTable", "Namespace"),
     "tables.manage.columns": ("ColumnChange", "NewColumn"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.consumer": ("Consumer",),

@@ -25,8 +25,7 @@ from ...tables.write.merging import RowCounts, ambiguous, may_repeat, merge_metr
 from ...tables.write.operation_records import Step
 from ...tables.write.row_operations import RowChanges, apply_changes
 from ..active_session import planned_once, session_for_changes
-from ..files.optimised import SETTING, gathering, is_wanted
-from ..files.writing import written_by_executors
+from ..files.writing import SETTING, gathering, is_wanted, written_by_executors
 from ..scan.python_scan import rows_of
 from .analysis import AnalysedMerge, analyse
 from .instructions import helper_columns, insertions, instructions, join, repeated_rows

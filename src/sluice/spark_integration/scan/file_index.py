@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -154,13 +154,10 @@ class FileIndex:
         self._jvm = JvmFiles.of(spark)
         self._roots: Any = None
         self._size = int(pc.sum(files.files["size"]).as_py() or 0)
-        self.schema = self._of_jvm(files.partition_schema)
+        self.schema = class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(files.partition_schema).json())
         which = f"scan {next(_numbers)}" if files.whole is None else f"table {files.whole} {files.hidden}"
         self._text = f"{files.label}, {files.files.num_rows} files, {which}"
         _indexes[self._text] = self
-
-    def _of_jvm(self, schema: StructType) -> Any:
-        return class_in_jvm(self._spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(schema).json())
 
     def has_inside(self, path: str) -> bool:
         """Whether a path in a message of Spark's lies in the table's folder."""
@@ -307,3 +304,26 @@ def prepare(spark: SparkSession) -> None:
     client: Any = server.getCallbackClient()
     if client.getPort() != port:
         server.resetCallbackClient(client.getAddress(), port)
+
+
+TITLE = "== Files of sluice's tables =="
+
+
+def files_read(session: SparkSession, execution: Any) -> list[str]:
+    """A line for each scan of a table in a query (Spark's QueryExecution): how many files its conditions leave; a title before them."""
+    subquery = class_in_jvm(session, "org.apache.spark.sql.catalyst.trees.TreePattern").PLAN_EXPRESSION()
+    lines: list[str] = []
+    for scan in _scans(execution.sparkPlan()):
+        index = index_of(scan.relation().location())
+        if index is not None:
+            # conditions that Spark finds while the query runs leave fewer
+            filters = [each for each in items(scan.partitionFilters()) if not each.containsPattern(subquery)]
+            lines.append(index.described(filters, items(scan.dataFilters())))
+    return [TITLE, *lines] if lines else []
+
+
+def _scans(plan: Any) -> Iterator[Any]:
+    for part in (plan, *items(plan.subqueriesAll())):
+        for leaf in items(part.collectLeaves()):
+            if leaf.getClass().getSimpleName() == "FileSourceScanExec":
+                yield leaf

@@ -1,14 +1,20 @@
-"""Which names mean tables of sluice, and where these are. A name may also be a path: sluice.`/a/path`, as Spark writes it."""
+"""Which names mean tables of sluice, and where these are; the `spark.catalog` that knows them.
+
+A name may also be a path: sluice.`/a/path`, as Spark writes it.
+"""
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.catalog import Catalog as SparkCatalog
+from pyspark.sql.catalog import Table as SparkTable
 
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound
 from ...tables.catalog.catalog import Catalog
@@ -120,3 +126,38 @@ class ReadsTables(RemembersFormat):
     @abstractmethod
     def _read(self, location: str) -> DataFrame:
         """The DataFrame of the table at a location."""
+
+
+class SessionCatalog(SparkCatalog):
+    """PySpark's catalog; its `tableExists` and `listTables` know the names of sluice's tables, too."""
+
+    def tableExists(self, tableName: str, dbName: str | None = None) -> bool:  # noqa: N802, N803 - PySpark's names
+        """Like PySpark's, also for the names that sluice's coordinator keeps, and for sluice.`/a/path`."""
+        with as_spark_users_know():
+            return super().tableExists(tableName, dbName) or is_known(Options(), tableName if dbName is None else f"{dbName}.{tableName}")
+
+    def listTables(self, dbName: str | None = None, pattern: str | None = None) -> list[SparkTable]:  # noqa: N802, N803 - PySpark's names
+        """Like PySpark's, with the tables that sluice's coordinator keeps in the namespace of this name."""
+        namespace = self.currentDatabase() if dbName is None else dbName
+        with as_spark_users_know():
+            try:
+                ours = catalog_for(Options()).tables(namespace)
+            except InvalidRequest:  # the coordinator has no such namespace
+                return super().listTables(dbName, pattern)
+        try:
+            theirs = super().listTables(dbName, pattern)
+        except AnalysisException as error:
+            if error.getCondition() != "SCHEMA_NOT_FOUND":
+                raise
+            theirs = []
+        of_spark = {each.name.lower() for each in theirs}
+        named = [each for each in ours if each.name.lower() not in of_spark and _matches(each.name, pattern)]
+        return theirs + [
+            SparkTable(each.name, None, [each.namespace], None, "MANAGED" if each.managed else "EXTERNAL", isTemporary=False)
+            for each in named
+        ]
+
+
+def _matches(name: str, pattern: str | None) -> bool:
+    """Whether a name has a pattern of Spark's: `*` is any text, `|` is between alternatives, and case does not count."""
+    return pattern is None or any(fnmatchcase(name.lower(), each.strip().lower()) for each in pattern.split("|"))

@@ -25,8 +25,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ..active_session import run_stop_hooks
-from ..scan.explaining import files_read
-from .catalog import SessionCatalog
+from ..scan.file_index import files_read
+from .known_tables import SessionCatalog
 from .reader import Reader, StreamReader
 from .stream_writer import StreamWriter
 from .writer import Writer

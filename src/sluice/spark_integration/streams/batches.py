@@ -19,13 +19,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ...coordinator.errors import ConcurrentTransactionException
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SluiceError
+from ...storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
 from ...tables.client.address import TableAddress
 from ...tables.maintain.auto_compaction import AutoCompaction
 from ...tables.write.terms import mark_of, marked
 from ..data_source.stream_writer import QUERY_ID
 from ..data_source.write_commit import is_written, opened
-from ..errors import failed_query, original
+from ..errors import as_spark_users_know, failed_query, original
+from .requirements import checkpoint_of, require_batches
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ class Run:
             # only the first batch of a run may have been written by the run before
             if not self._began and is_written([opened(each) for each in self._tables], batch.transaction):
                 _log.info("batch %d of query %s is in the table already", number, query)
-                _compute(frame)
+                # a query that counts or joins keeps its state only for batches that were computed
+                frame.write.format("noop").mode("overwrite").save()
             else:
                 write(frame, batch)
         self._began = True
@@ -106,11 +108,6 @@ def _offsets(spark: SparkSession, batch: Batch) -> bytes:
         return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
     finally:
         stream.close()
-
-
-def _compute(frame: DataFrame) -> None:
-    """Compute the rows and drop them: a query that counts or joins keeps its state only for batches that were computed."""
-    frame.write.format("noop").mode("overwrite").save()
 
 
 _SAME_CHECKPOINT: Final = (
@@ -173,3 +170,63 @@ class Query(StreamingQuery):
                 rule="one-query-per-checkpoint",
             )
         return found
+
+
+class BatchWriter(DataStreamWriter):
+    """PySpark's `DataStreamWriter` with its target set: `outputMode`, `option`, `trigger`, `queryName`, and `start()`.
+
+    The option `checkpointLocation` is necessary.
+    """
+
+    def __init__(self, df: DataFrame, tables: Sequence[TableAddress], write: Callable[[DataFrame, Batch], None]) -> None:
+        if not hasattr(df, "_jdf"):
+            raise UnsupportedFeature("streams need a classic session: with Spark Connect the functions of batches run on the server")
+        if not df.isStreaming:
+            raise InvalidRequest("the DataFrame is no stream: make it with readStream, or write it at once, such as by DeltaTable.merge")
+        super().__init__(df)
+        self._tables = tuple(tables)
+        self._write_batch = write
+        self._checkpoint: str | None = None
+
+    def option(self, key: str, value: Any) -> BatchWriter:
+        """Like PySpark's."""
+        super().option(key, value)
+        if key.lower() == "checkpointlocation" and value is not None:
+            self._checkpoint = str(value)
+        return self
+
+    def options(self, **options: Any) -> BatchWriter:
+        """Like PySpark's."""
+        for key, value in options.items():
+            if value is not None:
+                self.option(key, value)
+        return self
+
+    def trigger(self, **told: Any) -> BatchWriter:
+        """Like PySpark's. Raises InvalidRequest for `continuous` and `realTime`, which have no batches."""
+        with as_spark_users_know():
+            require_batches(told)
+        super().trigger(**told)
+        return self
+
+    def start(  # type: ignore[override]
+        self,
+        *,
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> Query:
+        """Start the query. Its methods raise the errors of its batches."""
+        self.options(**options)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if queryName is not None:
+            self.queryName(queryName)
+        with as_spark_users_know():
+            checkpoint_of(self._spark, self._checkpoint)
+        return started(self, Run(self._tables), self._write_batch)
+
+    def _unfit(self, *_: Any, **__: Any) -> Any:
+        raise InvalidRequest("the tables were named already: call start() without a path, a format, a function or partitions")
+
+    format = toTable = foreach = foreachBatch = partitionBy = clusterBy = _unfit  # noqa: N815 - PySpark's names

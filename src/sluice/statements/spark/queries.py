@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ...spark_integration.active_session import use_session
 from ...spark_integration.jvm import analysed, class_in_jvm
 from ...spark_integration.rows.reading import rows_so_far
-from ...spark_integration.scan.explaining import files_read
+from ...spark_integration.scan.file_index import files_read
 from ...spark_integration.scan.read import read_snapshot
 from ...tables.read.table_snapshot import TableSnapshot
 from ..parse.cursor import Name

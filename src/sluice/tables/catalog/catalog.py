@@ -46,6 +46,7 @@ from ...coordinator.api import (
 )
 from ...coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ...storage.arguments import checked
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...storage.schema.schema import StructType
 from ...storage.stores.location import normalise
@@ -56,7 +57,6 @@ from ..manage.creation import TableArgs
 from ..manage.dropping import DropReport, drop
 from ..table import Table
 from .changes import close_by_name, describe_in_log, note_name
-from .entries import DroppedTable, NamedTable, Namespace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,6 +64,52 @@ if TYPE_CHECKING:
 _UNSAFE: Final = re.compile(r"[^a-z0-9_-]")
 _KEPT_HOURS: Final = 168.0
 _HOUR_MS: Final = 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace; `location` is where its managed tables are made, None without a root. `created_ms`: ms since 1970, 0 for `default`."""
+
+    name: str
+    location: str | None
+    comment: str
+    properties: Mapping[str, str]
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table and its name. `managed`: the catalog chose its location. `named_ms`: when it got this name (ms since 1970)."""
+
+    namespace: str
+    name: str
+    location: str
+    managed: bool
+    named_ms: int
+
+    @property
+    def full_name(self) -> str:
+        """The name with its namespace."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """A dropped table that can be brought back; `id` names this drop. `deleting`: its data are being deleted, so it cannot."""
+
+    id: str
+    namespace: str
+    name: str
+    location: str
+    managed: bool
+    dropped_ms: int
+    by: str
+    deleting: bool
+
+    @property
+    def full_name(self) -> str:
+        """The name that it had, with its namespace."""
+        return f"{self.namespace}.{self.name}"
 
 
 @checked
@@ -344,14 +390,10 @@ class Catalog:
         for identity, record in dropped_tables(self._names):
             ours = key is None or TableName(record.namespace, record.name).key == key
             if ours and (record.purging or record.dropped_ms <= before_ms):
-                reports.append(self._delete(identity, timeout_s))
+                gone = schedule_removal(self._names, identity)
+                reports.append(drop(self._address(gone.location), timeout_s=timeout_s))
+                forget_dropped(self._names, identity)
         return reports
-
-    def _delete(self, identity: str, timeout_s: Timeout) -> DropReport:
-        gone = schedule_removal(self._names, identity)
-        report = drop(self._address(gone.location), timeout_s=timeout_s)
-        forget_dropped(self._names, identity)
-        return report
 
     def _address(self, location: str | os.PathLike[str]) -> TableAddress:
         return TableAddress.of(location, self._coordinator, self._storage_options, self._application)
