@@ -24,10 +24,6 @@ _STORAGE: Final = tuple(each.name for each in fields(S3Options))
 _STORAGE_PREFIX: Final = "s3."
 
 
-def _nothing() -> dict[str, str]:
-    return {}
-
-
 def _utc(digits: str) -> int:
     """Milliseconds since the epoch of a time in UTC, yyyyMMddHHmmssSSS. Raises InvalidRequest."""
     try:
@@ -133,7 +129,7 @@ class WriteOptions:
     """The partition columns of a new table; None if they were not given."""
     cluster_by: tuple[str, ...] | None = None
     """The columns by which a new table is clustered; None if they were not given."""
-    properties: Mapping[str, str] = field(default_factory=_nothing)
+    properties: Mapping[str, str] = field(default_factory=dict)
     """The properties of a new table."""
     where: str | None = None
     """The rows that an overwrite replaces; None: all."""

@@ -67,11 +67,12 @@ class StreamReadOptions:
                 "pollInterval has no effect, since the coordinator announces versions: leave it out, or read with consistency=published",
                 option="pollInterval",
             )
+        files, size = reader["maxFilesPerTrigger"], reader["maxBytesPerTrigger"]
         return StreamReadOptions(
             reader.address(),
             _start(reader),
             StreamRules(**reader.fields()),
-            _limits(reader),
+            Limits(_FILES if files is None and size is None else files, size),
             consistency,
             reader["where"],
             reader["pollInterval"] or _POLL_S,
@@ -104,8 +105,3 @@ def _start(reader: OptionReader) -> Start:
         raise InvalidRequest("startingVersion and startingTimestamp were given; give one of them", option="startingTimestamp")
     version = reader["startingVersion"]
     return Start(latest=True) if version == "latest" else Start(version=version, timestamp_ms=reader["startingTimestamp"])
-
-
-def _limits(reader: OptionReader) -> Limits:
-    files, size = reader["maxFilesPerTrigger"], reader["maxBytesPerTrigger"]
-    return Limits(_FILES if files is None and size is None else files, size)

@@ -374,7 +374,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if repeated is not None:
             return repeated
         if self._changes is None:
-            self._changes = self._finished()
+            finished = ((self._tables[location].coordinated, part.finish()) for location, part in sorted(self._parts.items()))
+            self._changes = [(table, change) for table, change in finished if change is not None]
         written = [_at(table) for table, change in self._changes if change.actions]
         if not written:
             _log.info("transaction %s changes nothing: no version was made", self._id)
@@ -409,14 +410,6 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._info = answer
         for location, commit in answer.items():
             self._tables[location].noted(commit)
-
-    def _finished(self) -> list[tuple[OpenTable, Change]]:
-        changes: list[tuple[OpenTable, Change]] = []
-        for location, part in sorted(self._parts.items()):
-            change = part.finish()
-            if change is not None:
-                changes.append((self._tables[location].coordinated, change))
-        return changes
 
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
         commits: dict[str, Commit] = {}

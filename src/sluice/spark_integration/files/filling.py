@@ -57,14 +57,11 @@ def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
         return frame, plan
     given = {name.lower(): name for name in frame.columns}
     lacking = [each for each in schema.fields if each.name.lower() not in given]
-    columns = [_default(frame.sparkSession, each).alias(each.name) for each in lacking]
+    values = [F.lit(None).cast(_kind(each)) if default_of(each) is None else default_value(frame.sparkSession, each) for each in lacking]
+    columns = [value.alias(each.name) for value, each in zip(values, lacking, strict=True)]
     whole = frame.select("*", *columns) if columns else frame
     known = {each.name: given[each.name.lower()] for each in schema.fields if each.name.lower() in given}
     return _computed(whole, schema, lambda name: F.lit(name in known), known), replace(plan, computed=True)
-
-
-def _default(spark: SparkSession, field: StructField) -> Column:
-    return F.lit(None).cast(_kind(field)) if default_of(field) is None else default_value(spark, field)
 
 
 def renewed(frame: DataFrame, schema: StructType, given: Mapping[str, str | bool], makes: Column) -> DataFrame:

@@ -12,10 +12,6 @@ from ...storage.errors import InvalidRequest
 from ...tables.write.merging import NOT_MATCHED, NOT_MATCHED_BY_SOURCE, check_clauses, clause_name
 
 
-def _none() -> dict[str, Column | str]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Clause:
     """`WHEN matched [AND condition] THEN action`."""
@@ -26,7 +22,7 @@ class Clause:
     """What happens to them: "update", "update_all", "delete", "insert" or "insert_all"."""
     condition: Column | str | None = None
     """Chooses among them, as a Column or SQL; None: all."""
-    assignments: Mapping[str, Column | str] = field(default_factory=_none)
+    assignments: Mapping[str, Column | str] = field(default_factory=dict)
     """Columns of the target (paths as Spark writes them: `a.b`, with backticks where needed), and their values as Columns or SQL."""
 
     @property

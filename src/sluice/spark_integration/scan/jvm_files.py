@@ -191,7 +191,7 @@ def cells(values: pa.Array) -> list[Cell]:
         return list(values.cast(pa.int64()).to_pylist())
     if pa.types.is_decimal(kind):
         fits, unscaled = kind.precision <= _LONG_DIGITS, [None if each is None else _unscaled(each) for each in values.to_pylist()]
-        return [each if each is None or fits else _signed(each) for each in unscaled]
+        return [each if each is None or fits else each.to_bytes(each.bit_length() // 8 + 1, "big", signed=True) for each in unscaled]
     if pa.types.is_string(kind):
         return list(values.cast(pa.binary()).to_pylist())
     return list(values.to_pylist())
@@ -201,10 +201,6 @@ def _unscaled(value: Decimal) -> int:
     """The digits without the point; `scaleb` would round more than 28 of them."""
     sign, digits, _ = value.as_tuple()
     return int("".join(map(str, digits))) * (-1 if sign else 1)
-
-
-def _signed(number: int) -> bytes:
-    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
 def _packed(row: Sequence[Cell]) -> bytes:

@@ -55,9 +55,6 @@ class Reader(ReadsTables, DataFrameReader):
             super().format("sluice")  # which the session may call delta
             return super().load(path)
 
-    def _parsed(self, location: str) -> ReadOptions:
-        return ReadOptions.parse({**self._options.besides("path"), "path": location}, time_of=self._time_of)
-
     def _time_of(self, digits: str) -> int:
         """Milliseconds since the epoch, in the session's time zone as in Delta Lake."""
         text = f"SELECT unix_millis(try_cast('{time_of_digits(digits)}' AS TIMESTAMP_LTZ))"
@@ -68,7 +65,7 @@ class Reader(ReadsTables, DataFrameReader):
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():
-            options = self._parsed(location)
+            options = ReadOptions.parse({**self._options.besides("path"), "path": location}, time_of=self._time_of)
             if options.changes is None:
                 address = options.address
                 return read(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.readwriter import DataFrameWriterV2
 
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...storage.stores.location import normalise
 from ...tables.manage.creation import beside_others
-from ...tables.table import Table
 from ..errors import as_spark_users_know
 from ..rows.conditions import predicate_text
 from ..scan.versions import versions_read
@@ -103,7 +102,8 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             return
         with as_spark_users_know():
             table = open_at(location_of(self._options, self._name), self._options)
-            self._add("overwrite", replaceWhere=_condition(table, self._spark, condition))
+            column = F.col(condition) if isinstance(condition, str) else condition  # a text names a boolean column
+            self._add("overwrite", replaceWhere=predicate_text(self._spark, table.struct, column, "overwrite"))
 
     def overwritePartitions(self) -> None:  # noqa: N802 - PySpark's name
         """Like PySpark's: replaces the partitions of the new rows, all rows of a table without partitions. Raises TableNotFound."""
@@ -156,19 +156,9 @@ def _gone(name: str) -> TableNotFound:
 
 def _column(column: Column | str) -> str:
     """The name of a column to partition by. Raises InvalidRequest for a function of columns."""
-    node = _node(column)
+    java: Any = F.col(column) if isinstance(column, str) else column
+    node = java._jc.node()  # Spark's own object of a column, which knows the column's parts
     if node.getClass().getSimpleName() != "UnresolvedAttribute":
         raise InvalidRequest(f"partitionedBy was given {column}; a table of sluice is partitioned by columns: add one that has this value")
     text = str(node.sql())
     return text[1:-1].replace("``", "`") if text.startswith("`") else text
-
-
-def _condition(table: Table, spark: SparkSession, condition: Column | str) -> str:
-    """A condition on the table's rows as SQL; a text names a boolean column, as everywhere in PySpark."""
-    return predicate_text(spark, table.struct, F.col(condition) if isinstance(condition, str) else condition, "overwrite")
-
-
-def _node(column: Column | str) -> Any:
-    """Spark's own object of a column, which knows the column's parts."""
-    java: Any = F.col(column) if isinstance(column, str) else column
-    return java._jc.node()

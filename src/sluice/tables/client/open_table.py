@@ -300,7 +300,11 @@ def open_coordinated(address: TableAddress, limits: Limits | None = None, consis
         table = OpenTable.of(address, limits, consistency)
         if not check_tree(table.context) or table.head().version < 0:
             if isinstance(missing, NotATable) and _begun_only(store):
-                raise _begun(store) from missing
+                raise TableNotFound(
+                    f"there is no table at {store.location}: transactions that would have created it left files, and have not committed; "
+                    "create the table, and a vacuum removes those files",
+                    location=store.location,
+                ) from missing
             raise
         snapshot = first_published(table)
     except CorruptLogFile:
@@ -360,11 +364,3 @@ def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
 def _begun_only(store: ObjectStore) -> bool:
     """Whether each object has the id of a transaction in its name: a log, and files of others, have none."""
     return all(each.key.startswith(PROBE_PREFIX) or id_in(each.key) is not None for each in store.list_from("", recursive=True))
-
-
-def _begun(store: ObjectStore) -> TableNotFound:
-    return TableNotFound(
-        f"there is no table at {store.location}: transactions that would have created it left files, and have not committed; create the "
-        "table, and a vacuum removes those files",
-        location=store.location,
-    )

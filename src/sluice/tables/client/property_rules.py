@@ -278,12 +278,9 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
 def spelled(key: str) -> str:
     """The name of a property whose case was lost; as it is if none has that name."""
     stems = (name.removesuffix(_NAME) for name in (*(known.name for known in PROPERTIES), *HANDED_ON))
-    found = (stem + key[len(stem) :] for stem in stems if key.lower() == stem.lower() or (stem[-1] == "." and _begins(key, stem)))
-    return next(found, key)
-
-
-def _begins(key: str, stem: str) -> bool:
-    return len(key) > len(stem) and key.lower().startswith(stem.lower())
+    lower = key.lower()
+    found = (stem for stem in stems if lower == stem.lower() or (stem[-1] == "." and lower.startswith(stem.lower())))
+    return next((stem + key[len(stem) :] for stem in found), key)
 
 
 def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str]) -> None:

@@ -48,7 +48,8 @@ class Checkpointer:
 
     def committed(self, version: int) -> None:
         """Note a commit of this process. If a checkpoint may be due, a thread looks and writes it."""
-        interval = self._interval()
+        configured = self._table.current().configuration.get(CHECKPOINT_INTERVAL, "")
+        interval = int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
         if version < max(self._last + interval, self._look_from) or not self._busy.acquire(blocking=False):
             return
         self._all.add(self)
@@ -77,10 +78,6 @@ class Checkpointer:
         end = time.monotonic() + _EXIT_WAIT_S
         for each in list(cls._all):
             each.wait(max(0.0, end - time.monotonic()))
-
-    def _interval(self) -> int:
-        configured = self._table.current().configuration.get(CHECKPOINT_INTERVAL, "")
-        return int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
 
     def _work(self, version: int, interval: int) -> None:
         try:

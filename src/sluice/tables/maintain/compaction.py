@@ -161,7 +161,9 @@ class _Run:
             for bins in shares:
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
-                    plan = _checked(self._snapshot_for_next(), self._request, self._terms)
+                    # the latest one, or the last commit's own if nothing may come in between
+                    last = None if self._terms.if_version is None or self._last is None else self._last.version
+                    plan = _checked(self._table.at(last), self._request, self._terms)
                     bins = _still_there(bins, paths, plan)
                 if bins:
                     self._commit(_staged(self._table, replace(plan, bins=bins), check=self._require_time))
@@ -170,11 +172,6 @@ class _Run:
                 trouble.tell(self._what_remains(), commits=self._commits)
             raise
         return self._last
-
-    def _snapshot_for_next(self) -> Snapshot:
-        """The version for the next commit: the latest one, or the last commit's own if nothing may come in between."""
-        last = None if self._terms.if_version is None or self._last is None else self._last.version
-        return self._table.at(last)
 
     def give_up(self) -> SluiceError:
         """Commit nothing more; returns the error that says what is certain."""

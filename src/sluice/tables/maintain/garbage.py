@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -127,13 +127,9 @@ class Shown:
                 yield key
         vectors = files.column("deletion_vector").drop_null()
         for vector in vectors.to_pylist():
-            key = _vector_key(self.location, vector)
+            key = vector_key(DeletionVector(**vector), self.location)
             if key is not None:
                 yield key
-
-
-def _vector_key(location: str, fields: dict[str, Any]) -> str | None:
-    return vector_key(DeletionVector(**fields), location)
 
 
 def named_by(commits: Iterable[Iterable[Action]]) -> Iterator[str]:

@@ -86,7 +86,9 @@ class Rewriter:
 
     def _in_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
         count = one.file_count(self.layout.target_file_bytes)
-        rows_max = None if count == 1 else math.ceil(self._count_rows(sources) / count)
+        rows_max = None
+        if count > 1:
+            rows_max = math.ceil(sum(batch.num_rows for batch in self._scan.batches(sources, self._columns()[:1])) / count)
         out = _Sequence(self, one.partition, number, rows_max)
         moves: list[list[tuple[int, Moved]]] = [[] for _ in one.indices]
         taken = [0] * len(one.indices)
@@ -138,9 +140,6 @@ class Rewriter:
                     _deal(placed, pc.divide(pc.subtract(place, pa.scalar(first, pa.uint64())), pa.scalar(share, pa.uint64())), decks)
             for deck in decks:
                 yield deck.sorted()
-
-    def _count_rows(self, sources: pa.Table) -> int:
-        return sum(batch.num_rows for batch in self._scan.batches(sources, self._columns()[:1]))
 
     @property
     def _scan(self) -> TableScan:

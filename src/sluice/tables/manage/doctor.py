@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Timeout, bounding, examine_nodes
@@ -69,8 +69,9 @@ def doctor(
     try:
         snapshot = Snapshot.load(store)
         managed, version = is_managed(snapshot.protocol), snapshot.version
-        vectors = _vectors(snapshot)
-        examine_files(store, snapshot, partial(key_inside, snapshot.location), vectors, report)
+        vectors = [DeletionVector(**fields) for fields in snapshot.files.column("deletion_vector").drop_null().to_pylist()]
+        keys = (key for vector in vectors if (key := vector_key(vector, snapshot.location)) is not None)
+        examine_files(store, snapshot, partial(key_inside, snapshot.location), keys, report)
     except SluiceError as damage:
         remedy = "follow the advice about the files above" if found else "restore the table from a copy"
         report(Finding(ERROR, address.location, f"the latest version cannot be read: {damage.message}", remedy))
@@ -83,10 +84,3 @@ def doctor(
     order = (ERROR, WARNING, NOTE)
     found.sort(key=lambda each: order.index(each.severity))
     return Diagnosis(address.location, version, coordinator is not None and managed, tuple(found))
-
-
-def _vectors(snapshot: Snapshot) -> Iterator[str]:
-    for fields in snapshot.files.column("deletion_vector").drop_null().to_pylist():
-        key = vector_key(DeletionVector(**fields), snapshot.location)
-        if key is not None:
-            yield key

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +71,7 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
     codec = plan.compression or COMPRESSION
     layout = FileFormat(plan.schema, plan.metadata.partition_columns, codec, indexed, file_size_of(configuration))
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-footers") as pool:
-        footers = list(pool.map(partial(_footer, layout), (each.path for each in staged)))
+        footers = list(pool.map(lambda each: read_written_footer(each.path, layout.stored, layout.indexed_columns), staged))
     filled = [(file, footer) for file, footer in zip(staged, footers, strict=True) if footer.rows]
     reason = next(_unfit(plan, filled), None)
     if reason is not None:
@@ -89,10 +88,6 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
         added.append(AddFile(path_to_uri(key), dict(file.values), size, now, data_change=True, stats=footer.stats))
     store.adopt(moves)
     return tuple(added)
-
-
-def _footer(layout: FileFormat, path: Path) -> WrittenFooter:
-    return read_written_footer(path, layout.stored, layout.indexed_columns)
 
 
 def _unfit(plan: WritePlan, files: Sequence[tuple[StagedFile, WrittenFooter]]) -> Iterator[str]:

@@ -73,7 +73,8 @@ class Keys:
 
         `rows` are those the keys were taken from.
         """
-        if len(self.names) > 1 and len(self) <= _TUPLES_MAX and not any(_is_floating(rows, name) for name in self.names):
+        has_floats = any(pa.types.is_floating(rows.schema.field(name).type) for name in self.names)
+        if len(self.names) > 1 and len(self) <= _TUPLES_MAX and not has_floats:
             places = rows.select(list(self.names)).filter(pc.is_valid(self.find(rows))).to_pylist()
             unique = {tuple(place.items()): place for place in places}.values()
             return (
@@ -97,10 +98,6 @@ def _comparable(rows: pa.Table, name: str) -> pa.Array:
 def _paired(code: pa.Array, column: pa.Array, known: pa.Array) -> pa.Array:
     """One number for the key so far and the next column's value; both are below 2**31, so it fits."""
     return pc.add(pc.multiply(code, pa.scalar(len(known), pa.int64())), pc.index_in(column, value_set=known).cast(pa.int64()))
-
-
-def _is_floating(rows: pa.Table, name: str) -> bool:
-    return bool(pa.types.is_floating(rows.schema.field(name).type))
 
 
 def _equal(part: tuple[str, Any]) -> Filter:
