@@ -338,11 +338,8 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
     "names": {
         "names-are-looked-up-now": "a name is looked up at a server that is behind: a name that was given is not found",
         "names-mean-their-own-table": "a name means the table that was made in the place of its own",
-        "names-begin-with-their-own-table": "a name that is taken back takes a table with it that another client creates there",
         "names-go-with-their-tables": "a table that is dropped by its location leaves its name",
         "lost-changes-of-names-are-looked-for": "a change of names whose reply was lost is made again, and refused",
-        "creators-are-left-alone": "a client takes the name of a table that another one is creating",
-        "begun-tables-go-with-their-names": "a table is created although its name was taken back meanwhile",
         "namespaces-are-compared": "of two changes of a namespace at once, one is forgotten",
         "a-drop-takes-in-every-commit": "a table is dropped by its name at an earlier version than its last",
         "a-named-drop-closes-the-table": "a table that was dropped by its name is written by clients that have it open",

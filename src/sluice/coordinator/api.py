@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .admission.submission import require_room, submit, submit_together
     from .admission.validation import commit_by_application, operation_that_lost, validate
     from .catalog.dropped import close_named, dropped_as, dropped_tables, find_name, forget_dropped, reopen_dropped, schedule_removal
-    from .catalog.meaning import CatalogClient, NameState
+    from .catalog.meaning import CatalogClient, NameState, look_up
     from .catalog.names import TableName
     from .catalog.namespaces import (
         alter_namespace,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         root_of,
         set_root,
     )
-    from .catalog.naming import NewName, claim_name, make_named, register_name, remove_name, rename_table, taken_back_on_failure
+    from .catalog.naming import claim_name, register_name, remove_name, rename_table, require_free
     from .commit.consistent_cut import version_beside, versions_together
     from .commit.listing import Queued, RefusedTransaction, list_queue, list_refused
     from .commit.outcomes import Commit, Outcome

@@ -13,7 +13,6 @@ import pyarrow as pa
 from ..coordinator.api import (
     Commit,
     InParts,
-    NewName,
     Priority,
     TableName,
     Timeout,
@@ -22,7 +21,6 @@ from ..coordinator.api import (
     open_plan,
     outcome_of,
     submit,
-    taken_back_on_failure,
 )
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
 from ..coordinator.rules.isolation import stricter, table_isolation
@@ -36,7 +34,8 @@ from ..storage.schema.schema import parse_schema
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_coordinated
 from .client.property_rules import primary_key_of
-from .manage.creation import NewTable, first_change, require_empty, table_for_creation
+from .manage.creation import NewName, NewTable, first_change, require_empty, table_for_creation
+from .manage.naming import give_name
 from .transaction import Transaction
 from .write.data_writing import WritePlan
 from .write.operation_records import written
@@ -137,7 +136,7 @@ def commit_creation(
     If another client created it since the plan was made, with the same schema, partitioning and constraints, the rows are
     written to that table, by the plan's mode; or, with `only_new` or a name, this raises TableExists.
     """
-    new = None if name is None else NewName(TableName.parse(name), plan.metadata.id, managed, plan.planned_ms)
+    new = None if name is None else NewName(TableName.parse(name), managed, plan.planned_ms)
     try:
         return _create(plan, files, new, operation)
     except (TableExists, ProtocolChangedException):
@@ -176,9 +175,10 @@ def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, oper
         metrics={name: str(value) for name, value in written(files).items()},
         leases=plan.leases,
     )
-    with taken_back_on_failure(table.context, new):
-        commit = submit(table, change)
+    commit = submit(table, change)
     close_plan(table.context, plan.transaction_id)
+    if new is not None:
+        give_name(table, new, timeout_s=plan.terms.timeout_s)
     return table, commit
 
 

@@ -10,16 +10,18 @@ import pytest
 
 import sluice
 from sluice.coordinator.catalog import dropped, namespaces, naming
-from sluice.coordinator.catalog.meaning import CatalogClient, Meaning, look_at
+from sluice.coordinator.catalog.meaning import CatalogClient, look_at
 from sluice.coordinator.catalog.names import TableName
-from sluice.coordinator.catalog.naming import NewName, make_named
 from sluice.coordinator.nodes.catalog_records import NamespaceRecord
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
-from sluice.coordinator.nodes.layout import CATALOG_CHANGES, CLIENTS, TableTree
-from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.nodes.creation import known_locations
+from sluice.coordinator.nodes.layout import CATALOG_CHANGES, TableTree
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
+from sluice.storage.constants import NAME_KEY
 from sluice.storage.stores.memory import MemoryStore
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import creation
+from sluice.tables.manage.creation import NewName
 from tests.tables.conftest import FLIGHTS, flights
 
 ORDERS = TableName("sales", "orders")
@@ -75,9 +77,10 @@ def test_of_two_who_create_a_name_one_has_it(catalog: sluice.Catalog) -> None:
     assert [each.location for each in catalog.tables("sales")] == came
 
 
-def test_of_two_who_create_a_table_at_one_place_one_has_it_and_its_name(catalog: sluice.Catalog, tmp_path: Path) -> None:
+def test_of_two_who_create_a_table_at_one_place_one_has_it(catalog: sluice.Catalog, tmp_path: Path) -> None:
     place = tmp_path / "one"
-    came = at_first(catalog, "apply", ORDERS.path, lambda: sluice.Table.create(place, FLIGHTS, coordinator=catalog._coordinator).location)
+    path = TableTree(f"file://{place}").root
+    came = at_first(catalog, "apply", path, lambda: sluice.Table.create(place, FLIGHTS, coordinator=catalog._coordinator).location)
     with pytest.raises(sluice.TableExists):
         catalog.create("sales.orders", FLIGHTS, location=place)
     assert came == [f"file://{place}"]
@@ -169,56 +172,51 @@ def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> N
     catalog.open("sales.orders").append(flights(("JFK", 1, 2)))
 
 
-# -- what is begun -----------------------------------------------------------------------------------------------------------
+# -- a new table and its name ------------------------------------------------------------------------------------------------
 
 
-def begun(catalog: sluice.Catalog, location: str, *, alive: bool) -> tuple[TableContext, NewName]:
-    """A client that made a table's nodes with its name, and no version yet."""
-    context = context_at(catalog, location)
-    creator = f"{CLIENTS}/{uuid.uuid4().hex[:12]}"
-    context.connect().ensure_path(CLIENTS)
-    if alive:
-        context.connect().create(creator)
-    new = NewName(ORDERS, uuid.uuid4().hex, managed=True, named_ms=1)
-    make_named(context, new, creator=creator)
-    return context, new
+def created_without_its_name(catalog: sluice.Catalog, location: str) -> TableAddress:
+    """A table whose creator died after the first version, and before it gave the name."""
+    address = TableAddress.of(location, catalog._coordinator)
+    creation.create(address, creation.new_table(FLIGHTS), name=NewName(ORDERS, managed=False, named_ms=1))
+    return address
 
 
-@pytest.mark.notices("creators-are-left-alone")
-def test_who_creates_a_table_is_left_alone(catalog: sluice.Catalog) -> None:
-    context, _ = begun(catalog, "memory://begun", alive=True)
-    with pytest.raises(sluice.TableExists, match=r"another client is creating a table sales.orders at this moment"):
+def test_who_loses_the_race_for_a_name_leaves_nothing(catalog: sluice.Catalog) -> None:
+    came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
+    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
         catalog.create("sales.orders", FLIGHTS)
-    with pytest.raises(sluice.TableNotFound, match="it is being created"):
-        catalog.locate("sales.orders")
-    with pytest.raises(sluice.NamespaceNotEmpty):
-        catalog.drop_namespace("sales")
+    assert known_locations(service_of(catalog).connect()) == came
+    assert [f"file://{each}" for each in Path(str(catalog.root).removeprefix("file://"), "sales").iterdir() if any(each.iterdir())] == came
+
+
+def test_who_loses_the_race_for_a_name_at_a_place_of_its_own_has_a_table_without_one(catalog: sluice.Catalog, tmp_path: Path) -> None:
+    at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS))
+    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
+        catalog.create("sales.orders", FLIGHTS, location=tmp_path / "mine")
+    mine = sluice.Table.open(tmp_path / "mine", coordinator=catalog._coordinator)
+    assert mine.properties[NAME_KEY] == "", "or it would have the name after a recovery"
+    assert catalog.register("sales.mine", tmp_path / "mine").name == "mine"
+
+
+def test_a_creator_that_dies_before_it_gives_the_name_is_in_nobodys_way(catalog: sluice.Catalog, tmp_path: Path) -> None:
+    created_without_its_name(catalog, str(tmp_path / "dead"))
     assert catalog.tables("sales") == []
-    assert check_tree(context)
-
-
-@pytest.mark.notices("begun-tables-go-with-their-names")
-def test_what_a_dead_client_began_makes_way(catalog: sluice.Catalog) -> None:
-    context, _ = begun(catalog, "memory://begun", alive=False)
+    assert not catalog.exists("sales.orders")
     table = catalog.create("sales.orders", FLIGHTS)
     assert catalog.locate("sales.orders") == table.location
-    assert context.connect().read(context.tree.root) is None, "or it would make a version of a table without a name"
-
-
-def test_a_namespace_in_which_a_dead_client_began_can_be_dropped(catalog: sluice.Catalog) -> None:
-    context, _ = begun(catalog, "memory://begun", alive=False)
+    catalog.drop("sales.orders")
     catalog.drop_namespace("sales")
-    assert context.connect().read(context.tree.root) is None
 
 
-@pytest.mark.notices("names-begin-with-their-own-table")
-def test_a_table_that_another_client_begins_in_the_place_is_not_the_names(catalog: sluice.Catalog) -> None:
-    context, new = begun(catalog, "memory://begun", alive=False)
-    remove_new_tree(context)
-    make_tree(context, Head())
-    naming.take_back(context, new)
-    assert check_tree(context)
-    assert context.connect().read(ORDERS.path) is None
+def test_who_creates_the_table_again_in_its_place_gives_it_the_name(catalog: sluice.Catalog, tmp_path: Path) -> None:
+    address = created_without_its_name(catalog, str(tmp_path / "dead"))
+    with pytest.raises(sluice.TableExists, match="a table already exists at"):
+        catalog.create("sales.other", FLIGHTS, location=tmp_path / "dead")
+    assert catalog.tables("sales") == [], "it was not created under that name"
+    with pytest.raises(sluice.TableExists, match="a table already exists at"):
+        catalog.create("Sales.Orders", FLIGHTS, location=tmp_path / "dead")
+    assert catalog.locate("sales.orders") == address.location
 
 
 @pytest.mark.notices("names-mean-their-own-table")
@@ -329,7 +327,7 @@ def test_a_name_that_was_given_is_found_although_the_server_is_behind(catalog: s
     catalog.create("sales.orders", FLIGHTS)
     home = CatalogClient(lambda: session)
     [found] = home.fresh(lambda session: look_at(session, ORDERS))
-    assert found.meaning is Meaning.TABLE
+    assert found.means_table
     assert [str(each.spelled) for each in namespaces.list_names(home, "sales")] == ["sales.orders"]
 
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.nodes.creation import known_locations
+from sluice.coordinator.service.connect import connect
 
 from .conftest import Warehouse
 
@@ -52,7 +54,9 @@ def test_all_statements_succeed_and_there_is_one_table(warehouse: Warehouse, tar
     assert len(held) == rows
     assert all(id_ == n for id_, n in held), "the rows of one of them"
     if target == "sales.orders":
-        assert [each.name for each in warehouse.catalog.tables("sales")] == ["orders"]
+        [table] = warehouse.catalog.tables("sales")
+        assert table.name == "orders"
+        assert known_locations(connect(warehouse.coordinator)) == [table.location], "who lost the race dropped its own"
 
 
 def test_all_namespaces_if_not_exists_succeed(warehouse: Warehouse) -> None:

@@ -242,7 +242,7 @@ def test_of_several_dropped_tables_of_one_name_each_comes_back(catalog: sluice.C
         catalog.drop("sales.orders")
     assert [each.location for each in catalog.dropped()] == places[::-1]
     assert catalog.undrop("sales.orders").location == places[2]
-    with pytest.raises(sluice.TableExists, match=r"the name sales.orders is taken.*give another name"):
+    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists.*give another name"):
         catalog.undrop("sales.orders")
     first = catalog.dropped()[-1]
     assert catalog.undrop("sales.orders", new_name="sales.first", drop_id=first.id).location == places[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,15 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import dropping
 from tests.tables.conftest import FLIGHTS, flights
 
+
+def create_if_not_exists(catalog: sluice.Catalog, location: str) -> None:
+    with suppress(sluice.TableExists):
+        catalog.create("sales.new", FLIGHTS, location=location)
+
+
 CHANGES: dict[str, Callable[[sluice.Catalog], object]] = {
     "create": lambda c: c.create("sales.new", FLIGHTS),
+    "create at a place": lambda c: create_if_not_exists(c, c.root + "/own"),  # type: ignore[operator]
     "register": lambda c: c.register("sales.new", c.root + "/plain"),  # type: ignore[operator]
     "rename": lambda c: c.rename("sales.orders", "sales.new"),
     "drop": lambda c: c.drop("sales.orders"),

@@ -97,12 +97,12 @@ def test_a_table_that_was_brought_back_keeps_its_name(catalog: sluice.Catalog, p
 
 def test_a_name_that_this_release_does_not_know_keeps_no_table_from_coming_back(catalog: sluice.Catalog, place: Place) -> None:
     from sluice.coordinator.api import Deadline
-    from sluice.tables.catalog.changes import note_name
     from sluice.tables.client.address import TableAddress
+    from sluice.tables.manage.naming import note_name
 
     table = catalog.create("sales.orders", FLIGHTS)
     address = TableAddress.of(table.location, place.coordinator)
-    assert note_name(address, "a.b.c", 2**60, managed=False, limit=Deadline.after(10))
+    assert note_name(address, "a.b.c", 2**60, managed=False, timeout_s=Deadline.after(10))
     [report] = recovered(place, table.location)
     assert (report.name, report.lost_name) == (None, "a.b.c")
     assert sluice.Table.open(table.location, coordinator=place.coordinator).version > 0

@@ -15,16 +15,16 @@ from typing import Final
 
 import orjson
 
-from ...storage.errors import InvalidRequest, TableDropped, TableExists, TableNotFound, Unavailable
+from ...storage.errors import InvalidRequest, TableDropped, TableNotFound, Unavailable
 from ..nodes.catalog_records import DroppedRecord, NameRecord, ensure_catalog
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
 from ..nodes.records import Head, Published, incarnation_of, root_field
 from ..nodes.removal import Tombstone
 from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, Meaning, NameState, applied_once, look_at, look_up, remove_remains, spelled_in
+from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, spelled_in
 from .names import TableName
-from .naming import Named, require_namespace, require_table
+from .naming import Named, require_free, require_table
 
 _ATTEMPTS: Final = 20
 _MARK: Final = "dropped"
@@ -89,12 +89,7 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
         tree = TableTree(dropped.location)
         entry = look_up(client, name)
         root, back = client.nodes(tree.root, tree.name)
-        require_namespace(entry)
-        if entry.record is not None and (entry.meaning is Meaning.TABLE or entry.creator is not None):
-            raise TableExists(f"the name {entry.spelled} is taken by {entry.record.location}: give another name", name=str(name))
-        if entry.record is not None:
-            remove_remains(client, entry)
-            continue
+        require_free(entry)
         if root is None or root_field(root, _MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
         content = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
@@ -105,7 +100,7 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
         ops: list[Op] = [
             Write(root.path, orjson.dumps(content), root.version),
             Create(tree.incarnation(incarnation_of(root))),
-            Create(name.path, record.encode()),
+            put(name.path, record.encode(), entry.node),
             put(tree.name, path, back),
             # check: what-is-brought-back-is-not-deleted (node.version -> -1)
             Delete(node.path, node.version),

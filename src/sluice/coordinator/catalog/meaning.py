@@ -1,4 +1,4 @@
-"""What a name means now (a table, one that is being created, or nothing any more), and changes of names, which take effect once.
+"""What a name means now (a table, or nothing any more), and changes of names, which take effect once.
 
 After a lost reply the client finds out whether its multi happened: each multi also creates a node of a fresh name, its mark.
 Once a barrier has returned, the mark exists exactly if the multi took effect, whatever others have changed since. The client
@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,12 +18,11 @@ from ...storage.errors import Unavailable
 from ..errors import SessionLost
 from ..nodes.catalog_records import NameRecord, NamespaceRecord, namespace_path
 from ..nodes.context import TableContext
-from ..nodes.creation import begun_tree_removal
 from ..nodes.layout import CATALOG_CHANGES, TableTree
 from ..nodes.records import Head, is_closed
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
-from ..service.store import ApplyRefused, CoordinationStore, Create, Delete, Node, NoNode, Op, ReplyLost, StoreError
+from ..service.store import ApplyRefused, CoordinationStore, Create, Node, NoNode, Op, ReplyLost, StoreError
 from .names import TableName
 
 _SESSIONS_MAX: Final = 5
@@ -71,14 +69,6 @@ class CatalogClient:
         return self.fresh(lambda session: session.read_many(paths))
 
 
-class Meaning(Enum):
-    """What a name's record means."""
-
-    TABLE = "a table"
-    BEGUN = "a table that is being created, or whose creator died"
-    NOTHING = "a table that is not there any more"
-
-
 @dataclass(frozen=True, slots=True)
 class NameState:
     """What is known of a name: the node of its namespace, its own node with the record, and the nodes of its table."""
@@ -90,24 +80,18 @@ class NameState:
     root: Node | None = None
     head: Node | None = None
     back: Node | None = None
-    creator: Node | None = None
 
     @property
-    def meaning(self) -> Meaning:
-        """What the name means.
+    def means_table(self) -> bool:
+        """Whether the name means a table: the one that it was given to, if that is still there.
 
-        A name is as real as its table: while the table has no version, nobody finds it; and a table that was replaced by another
-        one at its location (dropped by a client that knows no names) takes its name with it.
+        A table that was replaced by another one at its location (dropped by a client that knows no names) takes its name with it.
         """
         if self.record is None or self.root is None or self.head is None or is_closed(self.root):
-            return Meaning.NOTHING
+            return False
         state = Head.decode(self.head.data)
-        if state.version < 0:
-            ours = self.back is not None and self.back.data.decode() == self.name.path
-            # check: names-begin-with-their-own-table (ours -> True)
-            return Meaning.BEGUN if ours else Meaning.NOTHING
         # check: names-mean-their-own-table (state.table_id == self.record.table_id -> True)
-        return Meaning.TABLE if state.table_id == self.record.table_id else Meaning.NOTHING
+        return state.version >= 0 and state.table_id == self.record.table_id
 
     @property
     def spelled(self) -> TableName:
@@ -126,16 +110,16 @@ def look_at(session: CoordinationStore, *names: TableName) -> list[NameState]:
     """Everything about some names, in two round trips; the tables' nodes are read after the names'."""
     firsts = session.read_many([path for name in names for path in (namespace_path(name.namespace), name.path)])
     records = [None if node is None else NameRecord.decode(node.data) for node in firsts[1::2]]
-    trees = [(record, TableTree(record.location)) for record in records if record is not None]
-    paths = [path for record, tree in trees for path in (tree.root, tree.head, tree.name, record.creator or tree.root)]
+    trees = [TableTree(record.location) for record in records if record is not None]
+    paths = [path for tree in trees for path in (tree.root, tree.head, tree.name)]
     nodes = iter(session.read_many(paths))
     entry = []
     for name, namespace, node, record in zip(names, firsts[0::2], firsts[1::2], records, strict=True):
         if record is None:
             entry.append(NameState(name, namespace, None, None))
             continue
-        root, head, back, creator = (next(nodes) for _ in range(4))
-        entry.append(NameState(name, namespace, node, record, root, head, back, creator if record.creator else None))
+        root, head, back = (next(nodes) for _ in range(3))
+        entry.append(NameState(name, namespace, node, record, root, head, back))
     return entry
 
 
@@ -196,19 +180,3 @@ def _forget(client: CatalogClient, mark: str) -> None:
         for path in (mark, *old):
             with suppress(NoNode):
                 session.delete(path)
-
-
-def remove_remains(client: CatalogClient, entry: NameState) -> bool:
-    """Remove a name that means no table, with the begun nodes of one; False if something changed: look again."""
-    if entry.node is None:
-        return True
-    ops: list[Op] = [Delete(entry.node.path, entry.node.version)]
-    if entry.meaning is Meaning.BEGUN:
-        begun = client.fresh(lambda session: begun_tree_removal(session, entry.tree))
-        if not begun:
-            return False
-        # check: begun-tables-go-with-their-names
-        ops = [*begun, *ops]
-    elif entry.back is not None and entry.back.data.decode() == entry.name.path:
-        ops.append(Delete(entry.back.path, entry.back.version))
-    return applied_once(client, ops)

@@ -11,7 +11,7 @@ from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
 from ..nodes.layout import CATALOG, NAMESPACES
 from ..service.store import CoordinationStore, Create, Delete, Node, Write
-from .meaning import CatalogClient, Meaning, NameState, applied_once, look_at, remove_remains
+from .meaning import CatalogClient, NameState, applied_once, look_at
 from .names import TableName, check_namespace
 
 _ATTEMPTS: Final = 20
@@ -104,14 +104,13 @@ def drop_namespace(client: CatalogClient, name: str) -> None:
         _, node = _required(client, checked)
         assert node is not None
         named = list_names(client, checked, every=True)
-        tables = [each for each in named if each.meaning is Meaning.TABLE or (each.creator is not None and each.meaning is Meaning.BEGUN)]
+        tables = [each for each in named if each.means_table]
         if tables:
             shown = ", ".join(str(each.spelled) for each in tables[:5]) + (", ..." if len(tables) > 5 else "")
             raise NamespaceNotEmpty(f"the namespace {checked} has tables ({shown}): drop or rename them first", namespace=checked)
-        for remains in named:
-            remove_remains(client, remains)
-        if applied_once(client, [Delete(node.path, node.version)]):  # else a table was named there, or another client was faster
-            return
+        remains = [each.node for each in named if each.node is not None]
+        if applied_once(client, [Delete(each.path, each.version) for each in (*remains, node)]):
+            return  # else a table was named there, or another client was faster
     raise _busy(checked)
 
 
@@ -126,7 +125,7 @@ def _required(client: CatalogClient, name: str) -> tuple[NamespaceRecord, Node |
 
 
 def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list[NameState]:
-    """The names in a namespace that mean tables, in order; with `every` also those of tables that are being created, or are gone.
+    """The names in a namespace that mean tables, in order; with `every` also those of tables that are gone.
 
     Raises NamespaceNotFound.
     """
@@ -138,7 +137,7 @@ def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list
         return look_at(session, *(TableName(checked, each) for each in names))
 
     states = [each for each in client.fresh(look) if each.node is not None]
-    return states if every else [each for each in states if each.meaning is Meaning.TABLE]
+    return states if every else [each for each in states if each.means_table]
 
 
 def _busy(name: str) -> Unavailable:

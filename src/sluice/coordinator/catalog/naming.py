@@ -1,11 +1,11 @@
-"""Names given to tables and taken away: with a new table, to an existing one, from one name to another.
+"""Names given to tables and taken away: to a table that exists, from one name to another.
 
-Each change is one multi over the name's node, the table's node that leads back to it and, if a table begins or ends with the
-change, the table's nodes. So no client sees a name without its table, and of two clients that change the same name one is
-refused and looks again.
+Each change is one multi over the name's node, the table's node that leads back to it and, if a table ends with the change, the
+table's nodes. So no client sees a name without its table, and of two clients that change the same name one is refused and
+looks again. A record whose table is gone is nobody's: the next change of the name replaces it.
 
-A new table's name and nodes are made together, before its first version is committed. Until then nobody finds the name. If
-the creator fails, it takes both back; if it dies, the next client that wants the name does.
+A new table gets its name after its first version. The first to finish has the name; a creator that dies before leaves a table
+without a name.
 
 After the coordinator's data were lost, names come back from the tables' logs. Tables are recovered one by one, in any order, and
 a log may lag behind the last change of its table's name. So two tables may claim one name: the one that was given it last gets
@@ -14,151 +14,24 @@ it, whichever is recovered first.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SluiceError, TableExists, TableNotFound, Unavailable
-from ..errors import NamespaceExists, NamespaceNotFound, OutcomeUnknown
+from ...storage.errors import InvalidRequest, TableExists, TableNotFound, Unavailable
+from ..errors import NamespaceExists, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, NameRecord, NamespaceRecord, ensure_catalog, key_of
-from ..nodes.context import TableContext
-from ..nodes.creation import check_tree, tree_ops
-from ..nodes.identity import owner_of
 from ..nodes.layout import TableTree
 from ..nodes.records import Head, incarnation_of, is_closed
-from ..service.store import ANY_VERSION, Check, Create, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, Meaning, NameState, applied_once, look_at, look_up, remove_remains, spelled_in
+from ..service.store import ANY_VERSION, Check, Delete, Node, Op, Write, put
+from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, spelled_in
 from .names import TableName
 from .namespaces import create_namespace
-
-_log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 20
 
 Named: TypeAlias = "tuple[TableName, NameRecord]"
 """A name as it is spelled now, and its record."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewName:
-    """A name for a new table, which gets this id; `named_ms` is when, by the creator's clock. `managed`: the catalog chose the location."""
-
-    name: TableName
-    table_id: str
-    managed: bool
-    named_ms: int
-
-    def record(self, location: str, creator: str = "") -> NameRecord:
-        """The record of this name."""
-        return NameRecord(self.name.name, location, self.table_id, self.managed, self.named_ms, creator)
-
-
-# -- with a new table ----------------------------------------------------------------------------------------------------
-
-
-def make_named(context: TableContext, new: NewName, *, creator: str | None = None) -> None:
-    """Make a table's nodes together with its name; `creator` is a node that exists while the creator does (None: this client's).
-
-    Raises NamespaceNotFound; TableExists if the name is taken, or another client creates a table under it at this moment.
-    """
-    client, tree = CatalogClient.of(context), context.tree
-    owner = owner_of(context.new_transaction_id()) if creator is None else None
-    record = new.record(tree.location, creator or ("" if owner is None else owner.path))
-    for _ in range(_ATTEMPTS):
-        client.fresh(ensure_catalog)
-        entry = look_up(client, new.name)
-        require_namespace(entry)
-        if entry.record is not None:
-            _clear(client, entry)
-            continue
-        nodes = _nodes_for(context, client, new)
-        if nodes is None:
-            continue
-        ops = [Create(new.name.path, record.encode()), *nodes]
-        if applied_once(client, ops):
-            check_tree(context)
-            return
-    raise _busy(new.name)
-
-
-@contextmanager
-def taken_back_on_failure(context: TableContext, new: NewName | None) -> Iterator[None]:
-    """Take the new table's name back if the block fails and no version of the table was ratified.
-
-    Nothing is taken back while the outcome of the first version is unknown: the name goes with it, or is taken back by the
-    next client that wants it once this one is gone.
-    """
-    try:
-        yield
-    except OutcomeUnknown:
-        raise
-    except BaseException:
-        if new is not None:
-            try:
-                take_back(context, new)
-            except SluiceError as trouble:
-                _log.warning("the name %s, of a table that was not created, was not taken back: %s", new.name, trouble)
-        raise
-
-
-def take_back(context: TableContext, new: NewName) -> None:
-    """Take back a name, and its table's nodes, if no version of the table was ratified under it."""
-    client = CatalogClient.of(context)
-    for _ in range(_ATTEMPTS):
-        entry = look_up(client, new.name)
-        if entry.record is None or entry.record.table_id != new.table_id or entry.meaning is Meaning.TABLE:
-            return
-        if remove_remains(client, entry):
-            context.forget_tree()
-            return
-    raise _busy(new.name)
-
-
-def _nodes_for(context: TableContext, client: CatalogClient, new: NewName) -> list[Op] | None:
-    """What makes the nodes of a new table, with the one that leads to its name; None: look again.
-
-    Nodes that a client made without a name, and in which nothing is ratified, serve as well: the first version decides whose
-    they are.
-    """
-    tree, path = context.tree, new.name.path.encode()
-    root, head, back = client.nodes(tree.root, tree.head, tree.name)
-    if root is None:
-        return [*tree_ops(context, Head()), Create(tree.name, path)]
-    if head is None or Head.decode(head.data).version >= 0:
-        raise TableExists(
-            f"the coordinator knows a table at {tree.location} already: open it, or register it under a name", location=tree.location
-        )
-    begun: list[Op] = [Check(tree.incarnation(incarnation_of(root)), ANY_VERSION), Check(tree.head, head.version)]
-    if back is not None:
-        entry = look_up(client, _name_at(back))
-        if entry.record is not None and entry.record.location == tree.location:
-            _clear(client, entry)
-            return None
-    return [*begun, put(tree.name, path, back)]
-
-
-def _clear(client: CatalogClient, entry: NameState) -> None:
-    """Remove what is left of a name whose table is gone, or whose creator died. Raises TableExists if the name is taken."""
-    name, record = entry.spelled, entry.record
-    if record is None:
-        return
-    if entry.meaning is Meaning.TABLE:
-        raise TableExists(f"a table {name} already exists, at {record.location}", name=str(name), location=record.location)
-    # check: creators-are-left-alone
-    if entry.meaning is Meaning.BEGUN and entry.creator is not None:
-        raise TableExists(
-            f"another client is creating a table {name} at this moment, at {record.location}: open it when it is there",
-            name=str(name),
-            location=record.location,
-            unfinished=True,
-        )
-    remove_remains(client, entry)
-
-
-# -- of a table that exists ----------------------------------------------------------------------------------------------
 
 
 def register_name(client: CatalogClient, name: TableName, location: str, *, managed: bool = False, named_ms: int | None = None) -> Named:
@@ -175,12 +48,9 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
         if root is None or state is None or state.version < 0:
             raise TableNotFound(f"the coordinator knows no table at {location}: create it, or attach it", location=location)
         entry = look_up(client, name)
-        require_namespace(entry)
-        if entry.meaning is Meaning.TABLE and entry.record is not None and entry.record.location == location:
+        if entry.means_table and entry.record is not None and entry.record.location == location:
             return entry.spelled, entry.record
-        if entry.record is not None:
-            _clear(client, entry)
-            continue
+        require_free(entry)
         former = None if back is None else _holder(client, back, location)
         if former is not None:
             raise InvalidRequest(
@@ -191,7 +61,7 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
         record = NameRecord(name.name, location, state.table_id, managed, client.clock.now_ms() if named_ms is None else named_ms)
         ops: list[Op] = [
             Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
-            Create(name.path, record.encode()),
+            put(name.path, record.encode(), entry.node),
             put(tree.name, name.path.encode(), back),
         ]
         if applied_once(client, ops):
@@ -208,17 +78,15 @@ def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named
     for _ in range(_ATTEMPTS):
         entry, target = client.fresh(lambda session: look_at(session, old, new))
         record, node, root = require_table(entry)
-        require_namespace(target)
         fresh = replace(record, name=new.name, named_ms=max(client.clock.now_ms(), record.named_ms + 1), creator="")
         # the incarnation keeps a rename from meeting a drop by a client that knows no names
         ops: list[Op] = [Check(entry.tree.incarnation(incarnation_of(root)), ANY_VERSION)]
         if new.path == old.path:
             ops.append(Write(node.path, fresh.encode(), node.version))
         else:
-            if target.record is not None:
-                _clear(client, target)
-                continue
-            ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), put(entry.tree.name, new.path.encode(), entry.back)]
+            require_free(target)
+            named = put(new.path, fresh.encode(), target.node)
+            ops += [Delete(node.path, node.version), named, put(entry.tree.name, new.path.encode(), entry.back)]
         if applied_once(client, ops):
             return spelled_in(target.namespace, new), fresh
     raise _busy(old)
@@ -228,10 +96,6 @@ def remove_name(client: CatalogClient, name: TableName) -> NameRecord:
     """Take a table's name away; the table stays, at its location. Returns what the record was. Raises TableNotFound."""
     for _ in range(_ATTEMPTS):
         entry = look_up(client, name)
-        if entry.meaning is Meaning.BEGUN and entry.record is not None:
-            if remove_remains(client, entry):
-                return entry.record
-            continue
         record, node, _ = require_table(entry)
         gone: list[Op] = [] if entry.back is None else [Delete(entry.back.path, entry.back.version)]
         if applied_once(client, [Delete(node.path, node.version), *gone]):
@@ -242,10 +106,17 @@ def remove_name(client: CatalogClient, name: TableName) -> NameRecord:
 def require_table(entry: NameState) -> tuple[NameRecord, Node, Node]:
     """The record of a name that means a table, its node and the table's. Raises NamespaceNotFound, TableNotFound."""
     require_namespace(entry)
-    if entry.meaning is not Meaning.TABLE or entry.record is None or entry.node is None or entry.root is None:
-        why = ": it is being created, or its creator died" if entry.meaning is Meaning.BEGUN else ""
-        raise TableNotFound(f"there is no table {entry.name}{why}", name=str(entry.name))
+    if not entry.means_table or entry.record is None or entry.node is None or entry.root is None:
+        raise TableNotFound(f"there is no table {entry.name}", name=str(entry.name))
     return entry.record, entry.node, entry.root
+
+
+def require_free(entry: NameState) -> None:
+    """Raise TableExists if a name is taken, NamespaceNotFound if it cannot be given."""
+    require_namespace(entry)
+    if entry.means_table and entry.record is not None:
+        name, location = entry.spelled, entry.record.location
+        raise TableExists(f"a table {name} already exists, at {location}: give another name", name=str(name), location=location)
 
 
 def require_namespace(entry: NameState) -> None:
@@ -256,14 +127,9 @@ def require_namespace(entry: NameState) -> None:
 
 def _holder(client: CatalogClient, back: Node, location: str) -> TableName | None:
     """The name to which a table's node leads, if that name means this table."""
-    entry = look_up(client, _name_at(back))
-    same = entry.meaning is Meaning.TABLE and entry.record is not None and entry.record.location == location
+    entry = look_up(client, TableName(*back.data.decode().split("/")[-2:]))
+    same = entry.means_table and entry.record is not None and entry.record.location == location
     return entry.spelled if same else None
-
-
-def _name_at(back: Node) -> TableName:
-    """The name to which a table's node leads."""
-    return TableName(*back.data.decode().split("/")[-2:])
 
 
 def _busy(name: TableName) -> Unavailable:
@@ -287,7 +153,7 @@ def claim_name(client: CatalogClient, name: TableName, location: str, *, named_m
             continue
         except TableExists:
             entry = look_up(client, name)
-            if entry.record is None or entry.meaning is not Meaning.TABLE:
+            if entry.record is None or not entry.means_table:
                 continue
             # check: the-last-name-counts (entry.record.named_ms -> -1)
             if entry.record.named_ms >= named_ms:

@@ -83,8 +83,8 @@ class NamespaceRecord(Record):
 class NameRecord(Record):
     """A table's name as it was spelled, without its namespace.
 
-    It counts while the table at `location` is the one of `table_id` (Delta's id) and has a version. `creator` is the node of
-    the client that created the table under this name. `managed`: the catalog chose the location.
+    It counts while the table at `location` is the one of `table_id` (Delta's id). `managed`: the catalog chose the location.
+    `creator` is empty, and was not in earlier versions.
     """
 
     KIND: ClassVar = "name"

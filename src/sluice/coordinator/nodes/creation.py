@@ -103,7 +103,7 @@ def remove_new_tree(context: TableContext) -> None:
     """
     for _ in range(_REMOVALS_MAX):
         context.forget_tree()
-        ops = context.in_session(lambda session: begun_tree_removal(session, context.tree))
+        ops = context.in_session(lambda session: _begun_tree_removal(session, context.tree))
         if not ops:
             return
         try:
@@ -114,7 +114,7 @@ def remove_new_tree(context: TableContext) -> None:
     raise Unavailable(f"the nodes of {location}, in which nothing was ratified, could not be removed: try again", location=location)
 
 
-def begun_tree_removal(session: CoordinationStore, tree: TableTree) -> list[Op]:
+def _begun_tree_removal(session: CoordinationStore, tree: TableTree) -> list[Op]:
     """What removes a tree in which nothing was ratified yet, for one multi; empty if there is no such tree."""
     session.barrier()
     root, node = session.read_many([tree.root, tree.head])

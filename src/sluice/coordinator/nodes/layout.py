@@ -29,7 +29,7 @@
     /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
         <name>                    a name in it: the table's location and id
     /catalog/dropped/<id>         a table that was dropped by its name and can be brought back
-    /catalog/changes/<id>         a change whose client has not had its answer yet (catalog/applied_once.py)
+    /catalog/changes/<id>         a change whose client has not had its answer yet (catalog/meaning.py)
 """
 
 from __future__ import annotations

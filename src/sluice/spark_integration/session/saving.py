@@ -10,10 +10,12 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ...coordinator.api import TableName
 from ...coordinator.rules.isolation import table_policy
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
 from ...storage.schema.conform import other_number_of_columns
+from ...tables.manage.creation import finish_naming
 from ...tables.planned_writes import abandon_plan
 from ...tables.table import Table
 from ..active_session import evolves_schemas, use_session, user_metadata_of
@@ -107,6 +109,7 @@ def save(
         raise missing
     if table is not None:
         if name is not None:
+            finish_naming(options.address, TableName.parse(name))
             raise TableExists(
                 f"a table already exists at {table.location}, without the name {name}: give it one with sluice.Catalog.register, "
                 "or leave the option path out",

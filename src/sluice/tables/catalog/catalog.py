@@ -21,7 +21,6 @@ from ...coordinator.api import (
     NameRecord,
     NamespaceRecord,
     NameState,
-    NewName,
     SystemClock,
     TableName,
     Timeout,
@@ -53,10 +52,10 @@ from ...storage.stores.location import normalise
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, open_coordinated
 from ..manage import creation
-from ..manage.creation import TableArgs
+from ..manage.creation import NewName, TableArgs
 from ..manage.dropping import DropReport, drop
+from ..manage.naming import close_by_name, describe_in_log, give_name, note_name
 from ..table import Table
-from .changes import close_by_name, describe_in_log, note_name
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -280,8 +279,9 @@ class Catalog:
         address = self._address(self.new_location(name) if location is None else location)
         with bounding(timeout_s) as limit:
             new = creation.new_table(schema, **definition)
-            named = NewName(table_name, new.metadata.id, location is None, SystemClock().now_ms())
+            named = NewName(table_name, location is None, SystemClock().now_ms())
             table, _ = creation.create(address, new, name=named, allow_nonempty=allow_nonempty, timeout_s=limit)
+            give_name(table, named, timeout_s=limit)
         return Table(table, ack=ack, timeout_s=timeout_s)
 
     def new_location(self, name: str) -> str:
@@ -350,7 +350,7 @@ class Catalog:
         with bounding(timeout_s) as limit:
             if keep_data or (keep_data is None and not record.managed):
                 gone = remove_name(self._names, table_name)
-                note_name(self._address(gone.location), "", max(gone.named_ms + 1, SystemClock().now_ms()), managed=False, limit=limit)
+                note_name(self._address(gone.location), "", max(gone.named_ms + 1, SystemClock().now_ms()), managed=False, timeout_s=limit)
                 return None
             identity, dropped = close_by_name(open_coordinated(self._address(record.location)), table_name, limit)
         return _dropped(identity, dropped)
@@ -401,7 +401,7 @@ class Catalog:
     def _noted(self, named: tuple[TableName, NameRecord], limit: Deadline) -> NamedTable:
         """A name that was given, after the table's log repeats it."""
         name, record = named
-        note_name(self._address(record.location), str(name), record.named_ms, managed=record.managed, limit=limit)
+        note_name(self._address(record.location), str(name), record.named_ms, managed=record.managed, timeout_s=limit)
         return NamedTable(name.namespace, name.name, record.location, record.managed, record.named_ms)
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypedDict, TypeVar
 
@@ -13,27 +14,29 @@ import pyarrow as pa
 
 from ...coordinator.api import (
     DEFAULT_TIMEOUT_S,
+    CatalogClient,
     Change,
     Commit,
     CoordinatedTable,
     Deadline,
     Head,
-    NewName,
     Reads,
+    TableName,
     Timeout,
     check_tree,
     connect,
     list_clients,
-    make_named,
+    look_up,
     make_tree,
     named_after_coordinator,
     register_beside_log,
+    register_name,
     remove_closed_tree,
     remove_new_tree,
+    require_free,
     require_own_coordinator,
     require_settled,
     submit,
-    taken_back_on_failure,
 )
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
 from ...coordinator.rules.terms import NOTHING_YET, Terms
@@ -64,7 +67,7 @@ from ...storage.constants import (
 from ...storage.data.constraints import Constraints
 from ...storage.data.filling import check_definitions
 from ...storage.dataclass import dataclass
-from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, TableNotFound
+from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceError, TableExists, TableNotFound
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
@@ -89,6 +92,17 @@ class NewTable:
     metadata: Metadata
     clustering: tuple[DomainMetadata, ...] = ()
     """The metadata domain with the columns by which it is clustered; () for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewName:
+    """A name for a new table, which gets it after its first version, whose log repeats it from the beginning."""
+
+    name: TableName
+    managed: bool
+    """Whether the catalog chose the location."""
+    named_ms: int
+    """When the name was given, by the creator's clock."""
 
 
 class TableArgs(TypedDict, total=False):
@@ -167,33 +181,36 @@ def require_empty(store: ObjectStore) -> None:
 def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> OpenTable:
     """The table, for committing the first version at a location without a table or, unless allowed, other files.
 
-    The table's nodes are made together with its name, if it gets one. Raises TableExists, also for a taken name;
-    InvalidRequest if there are files, or if the coordinator remembers a former table there that may have
-    live clients.
+    Raises TableExists, also if the `name` that it is to get is taken; InvalidRequest if there are files, or if the coordinator
+    remembers a former table there that may have live clients.
     """
     if type(allow_nonempty) is not bool:
         raise InvalidRequest(f"allow_nonempty is {allow_nonempty!r}; give True or False", allow_nonempty=allow_nonempty)
     table = OpenTable.of(address)
     store = table.store
     require_settled(table.context)
-    require_no_log(address, store)
-    # check: no-table-among-files
-    if not allow_nonempty:
-        require_empty(store)
-    has_nodes = check_tree(table.context)
-    if has_nodes:
-        _require_no_former_table(address, table)
+    try:
+        require_no_log(address, store)
+        # check: no-table-among-files
+        if not allow_nonempty:
+            require_empty(store)
+        has_nodes = check_tree(table.context)
+        if has_nodes:
+            _require_no_former_table(address, table)
+    except TableExists:
+        if name is not None:
+            finish_naming(address, name.name)
+        raise
     if name is not None:
-        make_named(table.context, name)
-    with taken_back_on_failure(table.context, name):
-        _require_writable(store)  # after the name: a creation that loses it leaves no folder behind
-        if name is None and not has_nodes:  # nodes that were lost meanwhile must not be replaced
-            make_tree(table.context, Head())
-        try:
-            require_no_log(address, store)
-        except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
-            remove_new_tree(table.context)
-            raise
+        require_free(look_up(CatalogClient.of(table.context), name.name))
+    _require_writable(store)  # after the name: a creation that cannot have it leaves no folder behind
+    if not has_nodes:  # nodes that were lost meanwhile must not be replaced
+        make_tree(table.context, Head())
+    try:
+        require_no_log(address, store)
+    except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
+        remove_new_tree(table.context)
+        raise
     return table
 
 
@@ -228,11 +245,10 @@ def create(
 ) -> tuple[OpenTable, Commit]:
     """Create a table: version 0 has its protocol and metadata. If two clients create one table, one gets TableExists.
 
-    With a `name` the table has it from version 0 on.
+    Its log repeats a `name` from version 0 on; the caller gives it (`naming.give_name`).
     """
     table = table_for_creation(address, allow_nonempty=allow_nonempty, name=name)
-    with taken_back_on_failure(table.context, name):
-        return table, commit_first(table, first_change(table, new, (), name, operation="CREATE TABLE"), timeout_s=timeout_s)
+    return table, commit_first(table, first_change(table, new, (), name, operation="CREATE TABLE"), timeout_s=timeout_s)
 
 
 def creation_parameters(new: NewTable) -> dict[str, str]:
@@ -291,6 +307,15 @@ def named_in_log(table: OpenTable, metadata: Metadata, new: NewName | None) -> M
 def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:
     """The properties that repeat a table's name in its log, so that the names can be recovered; "" for a name taken away."""
     return {NAME_KEY: name, NAMED_MS_KEY: str(named_ms), MANAGED_KEY: str(managed).lower()}
+
+
+def finish_naming(address: TableAddress, name: TableName) -> None:
+    """Give the table at a location the name that its log repeats, if it is this one: its creator has not done it yet, or died before."""
+    with suppress(SluiceError):  # the table has a name, or another one has this name, or it is not ours: then there is nothing to finish
+        table = open_coordinated(address)
+        configuration = table.latest().configuration
+        if configuration.get(NAME_KEY, "").lower() == str(name).lower():
+            register_name(CatalogClient.of(table.context), name, table.location, named_ms=int(configuration[NAMED_MS_KEY]))
 
 
 def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, Commit]]) -> tuple[OpenTable, bool]:

@@ -1,9 +1,10 @@
-"""Steps of a catalog's operations that concern tables: what repeats a name in a table's log, and dropping by name.
+"""Names of tables and their logs: a new table gets its name, a table's log repeats it, a table is dropped by its name.
 
 The coordinator's nodes say what a table's name is; the properties `sluice.name`, `sluice.namedMs` and `sluice.managed` in
-its log repeat it, for `sluice.recover`. A table that is created gets them in its first version. Any other change of a name
-is one multi over the nodes, and a commit to the log follows. If the client dies between the two the log lags, which matters
-only if the coordinator's data are lost before the next change of that name; recovery prefers the name given last.
+its log repeat it, for `sluice.recover`. A table that is created gets them in its first version, and the name after it. Any
+other change of a name is one multi over the nodes, and a commit to the log follows. If the client dies between the two the log
+lags, which matters only if the coordinator's data are lost before the next change of that name; recovery prefers the name given
+last.
 """
 
 from __future__ import annotations
@@ -12,19 +13,55 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from ...coordinator.api import Change, Deadline, DroppedRecord, Reads, TableName, close_named, lease_on_table, leases, settle_queue, submit
-from ...coordinator.errors import ConcurrentModification
+from ...coordinator.api import (
+    CatalogClient,
+    Change,
+    Deadline,
+    DroppedRecord,
+    Reads,
+    TableName,
+    Timeout,
+    close_named,
+    lease_on_table,
+    leases,
+    register_name,
+    settle_queue,
+    submit,
+)
+from ...coordinator.errors import ConcurrentModification, NamespaceNotFound
 from ...storage.constants import NAMED_MS_KEY
-from ...storage.errors import SluiceError, Unavailable
+from ...storage.errors import SluiceError, TableExists, Unavailable
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, open_coordinated
-from ..manage.creation import properties_of_name
+from .creation import NewName, properties_of_name
+from .dropping import drop
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 
 
-def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool, limit: Deadline, operation: str = "RENAME TABLE") -> bool:
+def give_name(table: OpenTable, new: NewName, *, timeout_s: Timeout) -> None:
+    """Give a new table its name. Raises TableExists if another client was faster, NamespaceNotFound.
+
+    Then a table at a location of its own is left without a name, and one in a folder that the catalog chose, of which nobody
+    else knows, is dropped.
+    """
+    try:
+        register_name(CatalogClient.of(table.context), new.name, table.location, managed=new.managed, named_ms=new.named_ms)
+    except (TableExists, NamespaceNotFound):
+        try:
+            if new.managed:
+                drop(table.address, timeout_s=timeout_s)
+            else:
+                note_name(table.address, "", new.named_ms + 1, managed=False, timeout_s=timeout_s)
+        except SluiceError as trouble:
+            _log.warning("%s, a table that did not get the name %s, was not dropped: %s", table.location, new.name, trouble)
+        raise
+
+
+def note_name(
+    address: TableAddress, name: str, named_ms: int, *, managed: bool, timeout_s: Timeout, operation: str = "RENAME TABLE"
+) -> bool:
     """Repeat a name in the table's log; "" for one taken away. Returns whether it was; a failure is logged, for the name holds."""
     try:
         table = open_coordinated(address)
@@ -42,7 +79,7 @@ def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool,
                 parameters={"name": name},
             )
             try:
-                submit(table, change, timeout_s=limit)
+                submit(table, change, timeout_s=timeout_s)
             except ConcurrentModification:
                 continue
             return True
@@ -76,7 +113,7 @@ def close_by_name(table: OpenTable, name: TableName, limit: Deadline) -> tuple[s
     """
     lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "drop")], wait_s=limit)
     try:
-        note_name(table.address, "", table.clock.now_ms(), managed=False, limit=limit, operation="DROP TABLE")
+        note_name(table.address, "", table.clock.now_ms(), managed=False, timeout_s=limit, operation="DROP TABLE")
         for _ in range(_ATTEMPTS):
             settle_queue(table, limit)
             table.publish(up_to_date=True)
