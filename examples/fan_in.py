@@ -43,9 +43,9 @@ def wait(running: list[StreamingQuery], location: Path) -> int:
     while any(query.isActive for query in running):
         try:
             compactions += sluice.Table.open(location).compact() is not None
-        except sluice.TableNotFound:
+        except sluice.errors.TableNotFound:
             time.sleep(0.1)  # the first batch makes the table
-        except sluice.ConcurrentModification as lost:
+        except sluice.errors.ConcurrentModification as lost:
             print(f"a compaction came too late, and the next one does its work: {lost}")
         time.sleep(1)
     for query in running:

@@ -63,7 +63,7 @@ def optimize_beside(table: DeltaTable, drivers: list[subprocess.Popen[bytes]]) -
         try:
             metrics = table.optimize().executeCompaction(mode="major").collect()[0]["metrics"]
             done += metrics["numFilesRemoved"] > 0
-        except sluice.ConcurrentModification as lost:
+        except sluice.errors.ConcurrentModification as lost:
             print(f"an OPTIMIZE came too late, and the next one does its work: {lost}")
         time.sleep(2)
     return done

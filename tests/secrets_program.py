@@ -35,7 +35,7 @@ def told(what: str, call: Callable[[], Any]) -> None:
     except Exception as error:  # whatever it is, it is said
         print(what, type(error).__name__, str(error), repr(error), getattr(error, "details", ""), flush=True)
         traceback.print_exc()
-        if isinstance(error, sluice.SluiceError):
+        if isinstance(error, sluice.errors.SluiceError):
             travelled = pickle.loads(pickle.dumps(error))
             print(travelled, vars(travelled))
         logging.getLogger("job").exception("%s failed", what)

@@ -164,8 +164,11 @@ def test_the_site_has_every_page() -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    told = re.findall(r"^::: sluice\.(\w+)$", "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md")), re.MULTILINE)
-    assert sorted(told) == sorted(name for name in sluice.__all__ if name != "__version__")
+    pages = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    told = re.findall(r"^::: sluice\.(\w+)$", pages, re.MULTILINE)
+    assert sorted(told) == sorted(set(vars(sluice)["__all__"]) - {"__version__", "errors"})
+    errors = re.findall(r"^::: sluice\.errors\.(\w+)$", pages, re.MULTILINE)
+    assert sorted(errors) == sorted(name for name, each in vars(sluice.errors).items() if isinstance(each, type))
 
 
 FOR_OTHER_PACKAGES = {

@@ -113,11 +113,7 @@ def constants() -> Iterator[str]:
                 yield node.value
 
 
-PUBLIC_ERRORS = {
-    name
-    for name in sluice.__all__
-    if name not in {"configure", "read"} and isinstance(cls := getattr(sluice, name), type) and issubclass(cls, SluiceError)
-}
+PUBLIC_ERRORS = {name: each for name, each in vars(sluice.errors).items() if isinstance(each, type)}
 
 
 def raised_details() -> dict[str, set[str]]:
@@ -172,8 +168,8 @@ def test_the_tree_of_errors_is_that_of_the_classes() -> None:
         if above:
             parents[name] = above[-1][1]
         above.append((indent, name))
-    classes = {getattr(sluice, name) for name in PUBLIC_ERRORS} - {SluiceError}
-    assert parents == {cls.__name__: cls.__base__.__name__ for cls in classes}
+    classes = {*PUBLIC_ERRORS.values()} - {SluiceError}
+    assert parents == {cls.__name__: cls.__mro__[1].__name__ for cls in classes}
 
 
 def test_errors_have_the_attributes_that_are_told() -> None:
@@ -183,7 +179,7 @@ def test_errors_have_the_attributes_that_are_told() -> None:
     for cells in rows(section("errors.md", "The classes")):
         [name] = re.findall(r"`([^`]+)`", cells[0])
         told = set(re.findall(r"`(\w+)`", cells[3]))
-        known = details[name] | (committing if issubclass(getattr(sluice, name), sluice.NotCommitted) else set())
+        known = details[name] | (committing if issubclass(PUBLIC_ERRORS[name], sluice.errors.NotCommitted) else set())
         assert told <= known, f"{name} has no {sorted(told - known)}"
 
 

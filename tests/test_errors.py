@@ -124,5 +124,7 @@ def test_the_classes_of_other_modules_are_found_too() -> None:
 
 
 @pytest.mark.parametrize("module", TREES, ids=lambda module: module.__name__)
-def test_all_of_them_are_exported(module: ModuleType) -> None:
-    assert {cls.__name__ for cls in CLASSES if cls.__module__ == module.__name__} <= set(module.__all__)
+def test_all_that_callers_get_are_exported(module: ModuleType) -> None:
+    defined = {cls.__name__ for cls in CLASSES if cls.__module__ == module.__name__}
+    assert set(module.__all__) == defined - {"ObjectNotFound"}
+    assert all(getattr(sluice.errors, name) is getattr(module, name) for name in module.__all__)

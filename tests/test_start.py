@@ -6,11 +6,13 @@ import ast
 import importlib
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import sluice
+from sluice import lazy
 
 FACE = Path(sluice.__file__)
 
@@ -145,23 +147,37 @@ def test_a_phase_loads_what_it_needs(phase: str, loaded_in: dict[str, set[str]])
 def test_every_public_name_is_found_where_type_checkers_look_for_it(package: str) -> None:
     module = importlib.import_module(package)
     tree = ast.parse(Path(str(module.__file__)).read_text())
-    told = {
-        name.name: f"{package}.{node.module}"
-        for branch in tree.body
-        if isinstance(branch, ast.If)
-        for node in branch.body
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
-    }
-    assert told.keys() | {"__version__"} == set(module.__all__) | {"__version__"}
-    for name, home in told.items():
-        assert getattr(module, name) is getattr(importlib.import_module(home), name)
-    assert set(module.__all__) <= set(dir(module)) | set(told)
+    [branch] = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in branch.body if isinstance(node, ast.ImportFrom)]
+    told = {alias.name: (node.module, alias.asname) for node in imports for alias in node.names}
+    assert sorted(told) == module.__all__
+    for name, (home, exported) in told.items():
+        assert exported == name, "an import for others is written `a as a`"
+        expected = importlib.import_module(f".{home or name}", package)
+        assert getattr(module, name) is (getattr(expected, name) if home else expected)
+    assert set(told) <= set(dir(module))
+
+
+def test_there_are_few_public_names_and_the_errors_have_a_module_of_their_own() -> None:
+    names = vars(sluice)["__all__"]
+    assert len(names) <= 60
+    assert not {name for name in names if isinstance(each := getattr(sluice, name), type) and issubclass(each, Exception)}
+
+
+def test_names_are_found_in_a_zip_file(tmp_path: Path) -> None:
+    """As Spark's executors get it with `--py-files`."""
+    with zipfile.ZipFile(tmp_path / "sluice.zip", "w") as archive:
+        for path in FACE.parent.rglob("*.py"):
+            archive.write(path, path.relative_to(FACE.parents[1]))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'sluice.zip')!r})\n"
+    code += "import sluice; print(sluice.__file__, sluice.Table, sluice.errors)"
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said.startswith(f"{tmp_path}/sluice.zip/sluice/__init__.py <class 'sluice.tables.table.Table'> <module 'sluice.errors'")
 
 
 def test_a_name_there_is_not_is_refused_as_of_any_module() -> None:
     with pytest.raises(AttributeError, match="module 'sluice' has no attribute 'nothing'"):
-        sluice.nothing  # noqa: B018
+        sluice.nothing  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(ImportError):
         exec("from sluice import nothing")
 
@@ -171,6 +187,7 @@ def test_only_a_missing_pyspark_is_reported_as_one(monkeypatch: pytest.MonkeyPat
     def absent(module: str, package: str) -> None:
         raise ModuleNotFoundError(f"no {missing} for {package}{module}", name=missing)
 
-    monkeypatch.setattr(sluice, "import_module", absent)
+    monkeypatch.setattr(lazy, "import_module", absent)
+    monkeypatch.delattr(sluice, "read", raising=False)
     with pytest.raises(ImportError, match=said):
-        sluice.__getattr__("read")
+        _ = sluice.read

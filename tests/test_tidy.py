@@ -55,7 +55,7 @@ PHASES = {
     *STREAMS,
 }
 SQL = {"..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
-HEAVY = {*SQL, "importlib", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
+HEAVY = {*SQL, "importlib", ".installation", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads metadata of packages, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late, for a fast start."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
@@ -298,7 +298,7 @@ def test_the_coordinators_api_names_what_the_floors_above_use() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("coordinator.api")
         for alias in node.names
     }
-    assert set(api._MODULE_OF) == used
+    assert set(vars(api)["__all__"]) == used
     assert all(getattr(api, each) is not None for each in used)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from sluice import InvalidRequest, SluiceError
-from sluice.commands.lines import one_line
 from sluice.commands.parts import Checked, coordinator_option, storage_option
+from sluice.errors import InvalidRequest, SluiceError
 from sluice.shell.printing import PIPE_WIDTH
+from sluice.storage.errors import one_line
 
 from .run import run_demo
 from .sql_day import run_sql_demo
@@ -55,5 +55,5 @@ if __name__ == "__main__":
     try:
         demo(prog_name="python -m examples.demo")
     except SluiceError as error:
-        click.echo(one_line(error), err=True)
+        click.echo(f"sluice: {one_line(error)}", err=True)
         sys.exit(2 if isinstance(error, InvalidRequest) else 1)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sluice import ConcurrentModification, JointTransaction, Table, read_together
+from sluice import JointTransaction, Table, read_together
+from sluice.errors import ConcurrentModification
 
 from .proof import Finding
 from .workspace import Workspace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice import InvalidRequest
+from sluice.errors import InvalidRequest
 from sluice.installation import install_command
 from sluice.storage.stores.s3_options import S3Options
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from sluice import InvalidRequest
+from sluice.errors import InvalidRequest
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 PARTITION_BY = ("origin", "month")

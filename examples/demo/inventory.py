@@ -6,7 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice import ConcurrentModification, Table
+from sluice import Table
+from sluice.errors import ConcurrentModification
 
 from .bookings import book_one
 from .proof import Finding

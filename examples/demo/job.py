@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from sluice import Commit, ConcurrentModification, Table
+from sluice import Commit, Table
+from sluice.errors import ConcurrentModification
 
 GO = "go"
 FINISH = "finish"

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.console import Console
 
-from sluice import Catalog, InvalidRequest, SluiceError
+from sluice import Catalog
+from sluice.errors import InvalidRequest, SluiceError
 from sluice.shell.engines import LOCAL, Engines
 from sluice.shell.printing import draw
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from sluice import InvalidRequest
 from sluice.coordinator.api import release
 from sluice.dev.moto_server import S3DevServer
+from sluice.errors import InvalidRequest
 from sluice.storage.stores.location import normalise, open_store
 
 _SERVERS_END_LIMIT_S = 15.0

@@ -19,8 +19,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from .commands.lines import one_line
-from .storage.errors import InvalidRequest, SluiceError
+from .storage.errors import InvalidRequest, SluiceError, one_line
 from .version import __version__
 
 _TOLD_MAX: Final = 500
@@ -43,8 +42,8 @@ _GROUPS: Final[Mapping[str, Mapping[str, _Entry]]] = {
         "properties": _Entry("tables", "properties_command", "show and change properties"),
         "attach": _Entry("looking", "attach_command", "bring a Delta table under sluice"),
         "detach": _Entry("looking", "detach_command", "give a table back to all Delta engines"),
-        "drop": _Entry("removal", "drop_command", "remove a table and delete its files"),
-        "forget": _Entry("removal", "forget_command", "remove the coordinator's nodes of a table whose folder is gone"),
+        "drop": _Entry("looking", "drop_command", "remove a table and delete its files"),
+        "forget": _Entry("looking", "forget_command", "remove the coordinator's nodes of a table whose folder is gone"),
     },
     "Names": {
         "tables": _Entry("names", "tables", "list, name, rename, drop and bring back tables by name"),
@@ -114,7 +113,7 @@ class _Sluice(click.Group):
 
 
 def _fail(error: SluiceError) -> NoReturn:
-    click.echo(one_line(error), err=True)
+    click.echo(f"sluice: {one_line(error)}", err=True)
     sys.exit(2 if isinstance(error, InvalidRequest) else 1)
 
 

@@ -61,7 +61,7 @@ def _note(worker: Worker, consumer: Any, batch: sluice.ChangeBatch) -> None:
         with consumer.transaction(timeout_s=worker.to.patience_s) as transaction:
             if rows:
                 transaction.append(worker.table(CONSUMED), arrow(rows))
-    except sluice.SluiceError as error:
+    except sluice.errors.SluiceError as error:
         answer = answer_of(error)
         worker.diary.note("not consumed", version=batch.version, answer=answer, error=f"{type(error).__name__}: {error}"[:300])
         if answer not in ("refused", "unknown", "unavailable"):

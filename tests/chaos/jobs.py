@@ -96,7 +96,7 @@ def hold_events(worker: Worker) -> None:
             until = table.snapshot(consistency="serial").version
             lease.check()
             worker.diary.note("stood", mode=mode, table="events", part=_LEASED, since=since, until=until)
-    except (sluice.LeaseHeld, sluice.LeaseLost, sluice.DeadlockDetected) as refused:
+    except (sluice.errors.LeaseHeld, sluice.errors.LeaseLost, sluice.errors.DeadlockDetected) as refused:
         worker.diary.note("no lease", error=f"{type(refused).__name__}: {refused}"[:300])
     worker.finish.wait(worker.dice.uniform(0.5, 2.0))
 

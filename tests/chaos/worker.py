@@ -90,7 +90,7 @@ class Worker:
     def _done(self, step: Callable[[Worker], None]) -> bool:
         try:
             step(self)
-        except (sluice.Unavailable, sluice.LeaseHeld, sluice.LeaseLost) as away:
+        except (sluice.errors.Unavailable, sluice.errors.LeaseHeld, sluice.errors.LeaseLost) as away:
             self.diary.note("away", error=f"{type(away).__name__}: {away}"[:300], where=_where(away))
             return False
         return True
@@ -157,7 +157,7 @@ class Worker:
         """Commit. Without an answer the worker gives up, repeats or takes it back: it never happens twice, nor after that."""
         try:
             return begun.commit()
-        except (sluice.OutcomeUnknown, sluice.Unavailable):
+        except (sluice.errors.OutcomeUnknown, sluice.errors.Unavailable):
             drawn = self.dice.random()
             if self.finish.is_set() or drawn < 0.3:
                 raise
@@ -184,7 +184,7 @@ class Worker:
         """The same for an operation on several tables."""
         try:
             commits = work()
-        except sluice.SluiceError as error:
+        except sluice.errors.SluiceError as error:
             answer = answer_of(error)
             told = {"error": f"{type(error).__name__}: {error}"[:400], "id": error.details.get("transaction_id") or ""}
             self.diary.note("end", op=operation, answer=answer, where=_where(error), **told)
@@ -217,7 +217,7 @@ class Worker:
                 with snapshot.pin():
                     self.finish.wait(pin_s)
                     self.shown("pinned", asked, {name: snapshot})
-            except sluice.VersionNotFound:
+            except sluice.errors.VersionNotFound:
                 self.diary.note("too late to pin", version=snapshot.version)
         else:
             self.shown(level, asked, {name: snapshot})
@@ -227,7 +227,7 @@ class Worker:
         """Read the rows of snapshots, and write down what they were. Files may be gone only after the time for which they are kept."""
         try:
             rows = {name: _rows_of(each) for name, each in snapshots.items()}
-        except sluice.MissingObject as missing:
+        except sluice.errors.MissingObject as missing:
             self.diary.note("expired", level=level, asked=asked, error=str(missing)[:300])
             return
         self.diary.note(
@@ -250,13 +250,13 @@ def _rows_of(snapshot: sluice.TableSnapshot) -> list[tuple[str, str, int]]:
     return list(zip(*(table[name].to_pylist() for name in ("id", "part", "value")), strict=True))
 
 
-def answer_of(error: sluice.SluiceError) -> str:
+def answer_of(error: sluice.errors.SluiceError) -> str:
     """What an error says is certain."""
-    kinds: tuple[tuple[type[sluice.SluiceError], str], ...] = (
-        (sluice.NotCommitted, "refused"),
-        (sluice.OutcomeUnknown, "unknown"),
-        (sluice.Unavailable, "unavailable"),
-        (sluice.MissingObject, "missing"),
+    kinds: tuple[tuple[type[sluice.errors.SluiceError], str], ...] = (
+        (sluice.errors.NotCommitted, "refused"),
+        (sluice.errors.OutcomeUnknown, "unknown"),
+        (sluice.errors.Unavailable, "unavailable"),
+        (sluice.errors.MissingObject, "missing"),
     )
     return next((answer for kind, answer in kinds if isinstance(error, kind)), "broken")
 

@@ -95,7 +95,7 @@ def _with_transactions(keys: Keys, table: sluice.Table) -> None:
     late = table.begin()
     late.overwrite(ONES)
     table.delete("id = 1")
-    with pytest.raises(sluice.NotCommitted):
+    with pytest.raises(sluice.errors.NotCommitted):
         late.commit()
     keys.of("outcome", table.location, late.id)
     for _ in range(2):

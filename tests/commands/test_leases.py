@@ -78,9 +78,9 @@ def test_a_broken_lease_is_lost_and_on_record(table: sluice.Table, coordinator: 
     result = run("break", table.location, entry["lease"], "--coordinator", coordinator, "--yes", "--reason", "it hangs")
     assert result.exit_code == 0, result.output
     assert lease.lost.wait(5)
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         table.append(rows)
-    with pytest.raises(sluice.LeaseLost, match=r"broken by .*@.* \(it hangs\)"), lease:
+    with pytest.raises(sluice.errors.LeaseLost, match=r"broken by .*@.* \(it hangs\)"), lease:
         assert not lease.held
     table.append(rows)
     [record] = listed(table.location, coordinator)["broken"]
@@ -90,10 +90,10 @@ def test_a_broken_lease_is_lost_and_on_record(table: sluice.Table, coordinator: 
 
 
 def test_a_commit_under_a_broken_lease_tells_who_broke_it_and_why(table: sluice.Table, coordinator: str) -> None:
-    with suppress(sluice.LeaseLost), table.lease():
+    with suppress(sluice.errors.LeaseLost), table.lease():
         [entry] = listed(table.location, coordinator)["leases"]
         run("break", table.location, entry["lease"], "--coordinator", coordinator, "--yes", "--reason", "it hangs")
-        with pytest.raises(sluice.LeaseLost, match=r"is gone, broken by .*@.* \(it hangs\); take the lease again"):
+        with pytest.raises(sluice.errors.LeaseLost, match=r"is gone, broken by .*@.* \(it hangs\); take the lease again"):
             table.append(pa.table({"id": [1], "origin": ["JFK"]}, schema=SCHEMA))
 
 

@@ -94,7 +94,7 @@ def test_a_version_that_nobody_publishes_is_told(tmp_path: Path, monkeypatch: py
     table.append(ROWS)
 
     def fail(*_: object, **__: object) -> bool:
-        raise sluice.StorageUnavailable("the store is away")
+        raise sluice.errors.StorageUnavailable("the store is away")
 
     with monkeypatch.context() as patched:
         patched.setattr(publisher.Publisher, "publish", fail)

@@ -94,7 +94,7 @@ def test_a_wrong_argument_raises_what_delta_raises(error: type[Exception], match
     ],
 )
 def test_what_sluice_cannot_fill_in_or_keep_is_refused_by_name(feature: str, call: Callable[[], Any]) -> None:
-    with pytest.raises(sluice.UnsupportedFeature) as refused:
+    with pytest.raises(sluice.errors.UnsupportedFeature) as refused:
         call()
     assert refused.value.features == [feature]
     assert isinstance(refused.value, AnalysisException)

@@ -114,7 +114,7 @@ def test_a_row_that_two_rows_of_the_source_change_is_refused(table: DeltaTable, 
     merge = table.alias("t").merge(updates.alias("s"), "t.id = s.id").whenMatchedUpdateAll()
     with pytest.raises(PySparkException, match="2") as refused:
         merge.execute()
-    assert isinstance(refused.value, sluice.SluiceError)
+    assert isinstance(refused.value, sluice.errors.SluiceError)
     assert rows(table) == set(ROWS)
 
 

@@ -105,26 +105,26 @@ def test_a_batch_changes_several_tables_in_one_commit_once(place: Place, feed: F
 
 def test_what_cannot_be_is_refused_at_once(place: Place, feed: Feed) -> None:
     stream = sluice.stream(feed.frame(), coordinator=place.coordinator)
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         stream.merge_into(place.location, "id")
     place.create(ACCOUNTS)
     with pytest.raises(AnalysisException, match="checkpointLocation"):
         stream.merge_into(place.location, "id").start()
-    with pytest.raises(sluice.InvalidRequest, match="newest_by"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="newest_by"):
         stream.merge_into(place.location, "target.id = source.id", newest_by="id")
-    with pytest.raises(sluice.InvalidRequest, match="column of the stream"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="column of the stream"):
         stream.merge_into(place.location, "id", newest_by="later")
     changes = feed.frame().selectExpr("*", "'insert' AS _change_type", "1L AS _commit_version")
-    with pytest.raises(sluice.InvalidRequest, match=r"the same _commit_version, so it does not say which is newer"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"the same _commit_version, so it does not say which is newer"):
         sluice.stream(changes, coordinator=place.coordinator).merge_into(place.location, "id", newest_by="_commit_version")
     for misspelt in (["idd"], "idd"):
         with pytest.raises(AnalysisException, match="columns of the stream"):
             stream.merge_into(place.location, misspelt)
-    with pytest.raises(sluice.InvalidRequest, match="does nothing"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="does nothing"):
         stream.merge_into(place.location, "id", matched_update=False, not_matched_insert=False)
-    with pytest.raises(sluice.InvalidRequest, match="named already"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="named already"):
         stream.merge_into(place.location, "id").format("parquet")
-    with pytest.raises(sluice.InvalidRequest, match="no table"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="no table"):
         stream.for_each_batch(lambda _batch, _t: None)
-    with pytest.raises(sluice.InvalidRequest, match="no stream"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="no stream"):
         sluice.stream(place.spark.range(1), coordinator=place.coordinator).merge_into(place.location, "id")

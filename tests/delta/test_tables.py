@@ -50,7 +50,7 @@ def test_create_refuses_a_table_that_exists_and_create_if_not_exists_takes_it(ma
     made(MON)
     with pytest.raises(AnalysisException) as refused:
         DeltaTable.create(place.spark, coordinator=place.coordinator).location(place.location).addColumn("x", "int").execute()
-    assert isinstance(refused.value, sluice.TableExists)
+    assert isinstance(refused.value, sluice.errors.TableExists)
     builder = DeltaTable.createIfNotExists(place.spark, coordinator=place.coordinator).location(place.location).addColumn("x", "int")
     assert builder.execute().toDF().columns == ["day", "id", "v"]
     fresh = DeltaTable.createIfNotExists(coordinator=place.coordinator).tableName(f"delta.`{place.location}-2`").addColumn("x", "int")
@@ -71,12 +71,12 @@ def test_a_table_has_a_name_and_a_comment(place: Place, spark: SparkSession, tmp
     assert again.table.location == created.table.location
     with pytest.raises(AnalysisException) as taken:
         DeltaTable.create(spark, coordinator=place.coordinator).tableName("orders").addColumn("x", "int").execute()
-    assert isinstance(taken.value, sluice.TableExists)
+    assert isinstance(taken.value, sluice.errors.TableExists)
     outside = DeltaTable.create(spark, coordinator=place.coordinator).tableName("outside").location(place.location)
     assert outside.addColumn("x", "int").execute().table.location == place.table().location
     with pytest.raises(AnalysisException) as unknown:
         DeltaTable.forName(spark, "nobody", coordinator=place.coordinator)
-    assert isinstance(unknown.value, sluice.TableNotFound)
+    assert isinstance(unknown.value, sluice.errors.TableNotFound)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -98,7 +98,7 @@ def test_a_table_is_replaced_with_its_rows_or_made(named: bool, place: Place, sp
 
     with pytest.raises(AnalysisException) as missing:
         wanted("replace", "a")
-    assert isinstance(missing.value, sluice.TableNotFound)
+    assert isinstance(missing.value, sluice.errors.TableNotFound)
     first = wanted("createOrReplace", "a")
     first.table.append(pa.table({"a": [1], "v": ["x"]}))
     for how, column, operation in (("replace", "b", "REPLACE TABLE"), ("createOrReplace", "c", "CREATE OR REPLACE TABLE")):
@@ -136,7 +136,7 @@ def test_partition_columns_that_do_not_exist_and_contradicting_places_are_refuse
 def test_where_there_is_no_table_of_sluices_nothing_is_opened(spark: SparkSession, place: Place) -> None:
     with pytest.raises(AnalysisException) as refused:
         DeltaTable.forPath(spark, place.location, coordinator=place.coordinator)
-    assert isinstance(refused.value, sluice.TableNotFound)
+    assert isinstance(refused.value, sluice.errors.TableNotFound)
     with pytest.raises(AnalysisException, match=r"fs\.s3a\.buffer\.dir"):
         DeltaTable.forPath(spark, place.location, {"fs.s3a.buffer.dir": "/tmp"})
 
@@ -218,7 +218,7 @@ def test_restore_brings_back_a_version_by_number_and_by_time(made: Made, place: 
     assert table.toDF().count() == 0
     with pytest.raises(AnalysisException) as refused:
         table.restoreToVersion(99)
-    assert isinstance(refused.value, sluice.VersionNotFound)
+    assert isinstance(refused.value, sluice.errors.VersionNotFound)
     with pytest.raises(AnalysisException, match="2026-01-31"):
         table.restoreToTimestamp("31 January 2026")
 
@@ -245,7 +245,7 @@ def test_a_clone_shares_the_rows_of_a_version_and_goes_its_own_way(made: Made, p
     assert (then.toDF().count(), table.toDF().count()) == (0, 1)
     with pytest.raises(AnalysisException) as exists:
         table.clone(f"{place.location}-then", True)
-    assert isinstance(exists.value, sluice.TableExists)
+    assert isinstance(exists.value, sluice.errors.TableExists)
     written_ms = next(each.timestamp for each in place.table().history() if each.operation == "WRITE")
     zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
     at = datetime.fromtimestamp(written_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S.%f")
@@ -288,8 +288,8 @@ def test_features_come_and_go(made: Made) -> None:
         table.dropFeatureSupport("changeDataFeeds")
     with pytest.raises(AnalysisException) as truncating:
         table.dropFeatureSupport("changeDataFeed", True)
-    assert isinstance(unknown.value, sluice.UnsupportedFeature)
-    assert isinstance(truncating.value, sluice.UnsupportedFeature)
+    assert isinstance(unknown.value, sluice.errors.UnsupportedFeature)
+    assert isinstance(truncating.value, sluice.errors.UnsupportedFeature)
 
 
 def test_vacuum_keeps_what_readers_need_unless_forced(made: Made, place: Place, spark: SparkSession) -> None:
@@ -324,7 +324,7 @@ def test_every_operation_that_commits_takes_if_version(made: Made, place: Place,
         lambda version: table.upgradeTableProtocol(3, 7, if_version=version),
     ]
     for operation in operations:
-        with pytest.raises(sluice.ConcurrentModification, match="expected-version"):
+        with pytest.raises(sluice.errors.ConcurrentModification, match="expected-version"):
             operation(past)
         assert place.table().version == now
     for number, operation in enumerate(operations[:2]):

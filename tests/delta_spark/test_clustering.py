@@ -34,7 +34,7 @@ def test_a_clustered_table_goes_there_and_back(tmp_path: Path, zookeeper_address
     ours = sluice.Table.attach(place, coordinator=zookeeper_address)
     assert ours.clustering_columns == ("a", "s.x")
     assert ours.compact() is None
-    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(3\) of short"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"varchar\(3\) of short"):
         ours.append(pa.Table.from_pylist([{"a": 1, "short": "long"}], SCHEMA))
     ours.append(rows(50, 120))
     assert ours.compact() is not None

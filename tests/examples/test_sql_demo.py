@@ -36,5 +36,5 @@ def test_a_wrong_answer_is_a_failure(coordinator: str, monkeypatch: pytest.Monke
     said = io.StringIO()
     assert not sql_day.run_sql_demo(DemoOptions(coordinator=coordinator), Console(file=said, width=500))
     assert "demo: FAILED: COPY INTO" in said.getvalue().splitlines()[-1]
-    with pytest.raises(sluice.InvalidRequest, match="leave out --store and --location"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="leave out --store and --location"):
         sql_day.run_sql_demo(DemoOptions(store="s3"), Console(file=said))

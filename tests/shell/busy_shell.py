@@ -18,7 +18,7 @@ def main(coordinator: str) -> None:
         error = None
         try:
             engines.run(line)
-        except sluice.SluiceError as raised:
+        except sluice.errors.SluiceError as raised:
             error = type(raised).__name__
         print(json.dumps([line, error]), flush=True)
     engines.close()

@@ -50,8 +50,8 @@ def statements(seed: int, count: int) -> list[str]:
 
 
 def is_conflict(name: str) -> bool:
-    found = getattr(sluice, name, None)
-    return found is not None and issubclass(found, sluice.ConcurrentModification)
+    found = getattr(sluice.errors, name, None)
+    return found is not None and issubclass(found, sluice.errors.ConcurrentModification)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3, 4))])

@@ -86,12 +86,12 @@ def test_what_needs_spark_goes_there_or_says_so(coordinator: str, monkeypatch: p
     assert auto.run("SELECT 1").engine == "DuckDB"
     assert auto.run("SELECT * FROM a_view").why == "no table of the coordinator has this name"
     auto.close()
-    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="needs Spark"):
         Engines("local", coordinator=coordinator).run("SELECT frobnicate(1)")
-    with pytest.raises(sluice.InvalidRequest):
+    with pytest.raises(sluice.errors.InvalidRequest):
         Engines(coordinator=coordinator).run("SELECT nothing")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="needs Spark"):
         Engines(coordinator=coordinator).run("SELECT frobnicate(1)")
 
 

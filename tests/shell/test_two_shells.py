@@ -12,7 +12,13 @@ import sluice
 from sluice.shell.engines import LOCAL, Engines
 
 NAMES = ("sales.a", "sales.b", "sales.c")
-EXPECTED = (sluice.TableExists, sluice.TableNotFound, sluice.TableDropped, sluice.ConcurrentModification, sluice.LeaseHeld)
+EXPECTED = (
+    sluice.errors.TableExists,
+    sluice.errors.TableNotFound,
+    sluice.errors.TableDropped,
+    sluice.errors.ConcurrentModification,
+    sluice.errors.LeaseHeld,
+)
 
 
 def statements(seed: int) -> Iterator[str]:

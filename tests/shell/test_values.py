@@ -92,7 +92,7 @@ def test_columns_of_one_name_are_no_object(run: Callable[..., Any], text: str) -
 
 def test_fields_of_one_name_are_no_object() -> None:
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
-    with pytest.raises(sluice.InvalidRequest, match="2 fields of column 'x' are called 'a'"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="2 fields of column 'x' are called 'a'"):
         list(as_json(pa.table({"x": twice})))
 
 

@@ -141,7 +141,7 @@ class Program:
             commits = DO[call.operation.kind](self, call)
         except OutcomeUnknown as unknown:
             return Answer("unknown", transaction_id=str(unknown.details.get("transaction_id", "")), reason=_told(unknown))
-        except sluice.NotCommitted as refusal:
+        except sluice.errors.NotCommitted as refusal:
             return Answer("refused", transaction_id=str(refusal.details.get("transaction_id", "")), reason=_told(refusal))
         except Unavailable as trouble:
             return Answer("failed", reason=_told(trouble))

@@ -125,7 +125,7 @@ def create_table(address: Address, settings: Settings) -> None:
         try:
             creation.create(address, creation.new_table(SCHEMA, settings.partition_by, settings.properties))
             return
-        except (TableExists, sluice.NotCommitted, sluice.TreeReplaced):
+        except (TableExists, sluice.errors.NotCommitted, sluice.errors.TreeReplaced):
             return  # somebody else was first; it may have been given back since
         except InvalidRequest:
             if address.machine.around.history.lost_at is None:

@@ -41,10 +41,10 @@ def main(folder: str, coordinator: str) -> None:
         lambda: table.update("id = 1", {"id": "2"}),
         lambda: table.merge(frame, "true").whenMatchedDelete().execute(),
     ):
-        refused(call, sluice.UnsupportedFeature, "Spark Connect")
+        refused(call, sluice.errors.UnsupportedFeature, "Spark Connect")
     with sluice.transaction(spark, table.table) as tx:
         tx[table.table].append(frame)
-        refused(lambda: tx[table.table].delete("id = 1"), sluice.UnsupportedFeature, "Spark Connect")
+        refused(lambda: tx[table.table].delete("id = 1"), sluice.errors.UnsupportedFeature, "Spark Connect")
     assert table.toDF().count() == 30
     assert [row["operation"] for row in table.history(2).collect()] == ["WRITE", "WRITE"]
     table.restoreToVersion(0)
@@ -76,7 +76,7 @@ def statements(spark: SparkSession, folder: str) -> None:
         (f"CREATE TABLE sluice.`{folder}/new` USING sluice AS SELECT 1 AS id", "append the rows"),
         (f"BEGIN ATOMIC DELETE FROM sluice.`{place}`; END", "sluice.transaction"),
     ):
-        refused(lambda text=text: sluice.sql(spark, text), sluice.UnsupportedFeature, f"Spark Connect hides.*{instead}")  # type: ignore[misc]
+        refused(lambda text=text: sluice.sql(spark, text), sluice.errors.UnsupportedFeature, f"Spark Connect hides.*{instead}")  # type: ignore[misc]
     assert versions == [sluice.Table.open(each).version for each in (place, f"{folder}/by_sql")]
     sluice.read(spark, place).createOrReplaceTempView("rows")
     assert sluice.sql(spark, "SELECT * FROM rows").count() == 10

@@ -57,14 +57,14 @@ def test_properties_are_options_too() -> None:
 def test_triggers_without_batches_are_refused() -> None:
     require_batches({"availableNow": True, "continuous": None})
     for name in ("continuous", "realTime"):
-        with pytest.raises(sluice.InvalidRequest, match=rf"trigger\({name}='1 second'\) .*use trigger\(processingTime"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=rf"trigger\({name}='1 second'\) .*use trigger\(processingTime"):
             require_batches({name: "1 second"})
 
 
 def test_the_lease_of_a_driver() -> None:
     nodes = ("/names/load/leases/l-a-0000000001", "/tables/x%2Cy/leases/l-a-0000000002")
     assert WriteOptions.parse({**PLACE, "lease": ",".join(nodes)}, overwrite=False).leases == nodes
-    with pytest.raises(sluice.InvalidRequest, match="the option lease is"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="the option lease is"):
         WriteOptions.parse({**PLACE, "lease": "/tables/../head"}, overwrite=False)
 
 
@@ -107,13 +107,13 @@ def test_the_mode_of_an_overwrite(told: str, mode: str) -> None:
     ],
 )
 def test_what_a_write_refuses(told: dict[str, str], names: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=names):
+    with pytest.raises(sluice.errors.InvalidRequest, match=names):
         WriteOptions.parse({**PLACE, **told}, overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["replaceWhere", "readWhere"])
 def test_an_append_replaces_nothing(name: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=name):
+    with pytest.raises(sluice.errors.InvalidRequest, match=name):
         WriteOptions.parse({**PLACE, name: "1"}, overwrite=False)
 
 
@@ -144,7 +144,7 @@ def test_all_that_a_read_may_be_told() -> None:
     ],
 )
 def test_what_a_read_refuses(told: dict[str, str], names: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=names):
+    with pytest.raises(sluice.errors.InvalidRequest, match=names):
         ReadOptions.parse({**PLACE, **told})
 
 
@@ -186,7 +186,7 @@ def test_storage_options_come_from_the_environment_and_are_overridden(monkeypatc
     monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, '{"endpoint_url": "http://a", "region": "eu-1"}')
     assert ReadOptions.parse({**PLACE, "region": "us-1"}).address.storage_options == {"endpoint_url": "http://a", "region": "us-1"}
     monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, '{"secret_access_key": "hush')
-    with pytest.raises(sluice.InvalidRequest) as refused:
+    with pytest.raises(sluice.errors.InvalidRequest) as refused:
         ReadOptions.parse(PLACE)
     assert "hush" not in str(refused.value)
 
@@ -246,21 +246,21 @@ def test_what_a_stream_does_by_default() -> None:
     ],
 )
 def test_what_a_stream_refuses(told: dict[str, str], names: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=names):
+    with pytest.raises(sluice.errors.InvalidRequest, match=names):
         StreamReadOptions.parse({**PLACE, **told})
 
 
 @pytest.mark.parametrize("name", ["TXNAPPID", "txnVersion", "idempotencyKey", "readVersion", "readWhere"])
 def test_a_stream_that_writes_numbers_its_batches_itself(name: str) -> None:
     with pytest.raises(
-        sluice.InvalidRequest, match="(?i)the option " + name + " was given for a stream, whose batches have their own numbers"
+        sluice.errors.InvalidRequest, match="(?i)the option " + name + " was given for a stream, whose batches have their own numbers"
     ):
         WriteOptions.refuse_for_streams({**PLACE, name: "1"})
 
 
 @pytest.mark.parametrize("name", ["replaceWhere", "partitionOverwriteMode", "overwriteSchema"])
 def test_a_stream_that_writes_replaces_all_or_nothing(name: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=f"the option {name} was given for a stream, which replaces the whole table"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=f"the option {name} was given for a stream, which replaces the whole table"):
         WriteOptions.refuse_for_streams({**PLACE, name: "true"})
 
 
@@ -269,7 +269,7 @@ def test_what_is_read_is_a_stream_if_only_a_stream_can_be_told_so() -> None:
     assert isinstance(asked_of({**PLACE, "readChangeFeed": "true", "startingVersion": "1"}), ReadOptions)
     assert isinstance(asked_of({**PLACE, "startingVersion": "1"}), StreamReadOptions)
     assert isinstance(asked_of({**PLACE, "readChangeFeed": "true"}), StreamReadOptions)
-    with pytest.raises(sluice.InvalidRequest, match="maxFilesPerTrigger is"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="maxFilesPerTrigger is"):
         asked_of({**PLACE, "maxFilesPerTrigger": "none"})
-    with pytest.raises(sluice.InvalidRequest, match="give one of them"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="give one of them"):
         asked_of({**PLACE, "versionAsOf": "1", "timestampAsOf": "2020"})

@@ -17,12 +17,12 @@ from sluice.storage.errors import SluiceError
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (sluice.PredicateError("x"), AnalysisException),
-        (sluice.TableNotFound("x"), AnalysisException),
-        (sluice.ConstraintViolated("x"), SparkRuntimeException),
-        (sluice.NullNotAllowed("x"), SparkRuntimeException),
-        (sluice.ConcurrentAppendException("x"), PySparkException),
-        (sluice.CoordinatorUnavailable("x"), PySparkException),
+        (sluice.errors.PredicateError("x"), AnalysisException),
+        (sluice.errors.TableNotFound("x"), AnalysisException),
+        (sluice.errors.ConstraintViolated("x"), SparkRuntimeException),
+        (sluice.errors.NullNotAllowed("x"), SparkRuntimeException),
+        (sluice.errors.ConcurrentAppendException("x"), PySparkException),
+        (sluice.errors.CoordinatorUnavailable("x"), PySparkException),
     ],
 )
 def test_an_error_is_of_both_classes(error: SluiceError, kind: type[PySparkException]) -> None:
@@ -46,13 +46,13 @@ def test_an_error_is_of_both_classes(error: SluiceError, kind: type[PySparkExcep
     ],
 )
 def test_a_message_names_options_in_the_place_of_parameters(told: str, says: str) -> None:
-    assert in_options(sluice.InvalidRequest(told)).message == says
+    assert in_options(sluice.errors.InvalidRequest(told)).message == says
 
 
 def test_it_keeps_details_cause_and_class_through_a_pickle() -> None:
     cause = ValueError("below")
-    with pytest.raises(sluice.VersionNotFound) as raised, as_spark_users_know():
-        raise sluice.VersionNotFound("version 7 is gone", version=7) from cause
+    with pytest.raises(sluice.errors.VersionNotFound) as raised, as_spark_users_know():
+        raise sluice.errors.VersionNotFound("version 7 is gone", version=7) from cause
     assert raised.value.__cause__ is cause
     raised.value.tell("; look elsewhere", place="x")
     again = pickle.loads(pickle.dumps(raised.value))
@@ -62,20 +62,20 @@ def test_it_keeps_details_cause_and_class_through_a_pickle() -> None:
 
 def test_a_method_may_call_an_invalid_value_illegal() -> None:
     with pytest.raises(IllegalArgumentException) as raised, as_spark_users_know(IllegalArgumentException):
-        raise sluice.InvalidRequest("retain_hours=1")
-    assert isinstance(raised.value, sluice.InvalidRequest)
+        raise sluice.errors.InvalidRequest("retain_hours=1")
+    assert isinstance(raised.value, sluice.errors.InvalidRequest)
     assert not isinstance(raised.value, AnalysisException)
 
 
 def test_an_error_that_failed_a_spark_job_comes_back_as_itself() -> None:
     failed = PySparkException("Job aborted.\nsluice.storage.errors.ConstraintViolated: column id has a null\n\tat org.apache")
-    with pytest.raises(sluice.ConstraintViolated, match=r"^column id has a null$") as raised, as_spark_users_know():
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"^column id has a null$") as raised, as_spark_users_know():
         raise failed
     assert raised.value.__cause__ is failed
 
 
 def test_other_errors_pass_unchanged() -> None:
-    for error in (KeyError("x"), AnalysisException("no such column"), known_to_spark(sluice.PredicateError("x"))):
+    for error in (KeyError("x"), AnalysisException("no such column"), known_to_spark(sluice.errors.PredicateError("x"))):
         with pytest.raises(type(error)) as raised, as_spark_users_know():
             raise error
         assert raised.value is error
@@ -83,20 +83,20 @@ def test_other_errors_pass_unchanged() -> None:
 
 def test_deltas_names_of_conflicts_are_sluices_conflicts() -> None:
     for name in exceptions.__all__:
-        assert issubclass(getattr(exceptions, name), sluice.ConcurrentModification)
-    assert exceptions.ConcurrentAppendException is sluice.ConcurrentAppendException
+        assert issubclass(getattr(exceptions, name), sluice.errors.ConcurrentModification)
+    assert exceptions.ConcurrentAppendException is sluice.errors.ConcurrentAppendException
 
 
 @pytest.mark.parametrize(
     ("error", "condition"),
     [
-        (sluice.TableNotFound("x", name="a.b"), "TABLE_OR_VIEW_NOT_FOUND"),
-        (sluice.TableNotFound("x", location="/a"), "PATH_NOT_FOUND"),
-        (sluice.TableExists("x", name="a.b", location="/a"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
-        (sluice.TableExists("x", location="/a"), "PATH_ALREADY_EXISTS"),
-        (sluice.NamespaceNotFound("x", namespace="a"), "SCHEMA_NOT_FOUND"),
-        (sluice.InvalidRequest("x", condition="Y"), "Y"),
-        (sluice.InvalidRequest("x"), None),
+        (sluice.errors.TableNotFound("x", name="a.b"), "TABLE_OR_VIEW_NOT_FOUND"),
+        (sluice.errors.TableNotFound("x", location="/a"), "PATH_NOT_FOUND"),
+        (sluice.errors.TableExists("x", name="a.b", location="/a"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
+        (sluice.errors.TableExists("x", location="/a"), "PATH_ALREADY_EXISTS"),
+        (sluice.errors.NamespaceNotFound("x", namespace="a"), "SCHEMA_NOT_FOUND"),
+        (sluice.errors.InvalidRequest("x", condition="Y"), "Y"),
+        (sluice.errors.InvalidRequest("x"), None),
     ],
 )
 def test_sparks_condition_says_whether_a_name_or_a_path_is_meant(error: SluiceError, condition: str | None) -> None:
@@ -116,5 +116,5 @@ def test_sparks_condition_says_whether_a_name_or_a_path_is_meant(error: SluiceEr
 def test_of_two_queries_on_one_checkpoint_spark_says_it_in_three_ways(text: str) -> None:
     query = Query.__new__(Query)
     query._run = Run(())
-    assert isinstance(query._found(StreamingQueryException(text)), sluice.ConcurrentTransactionException)
+    assert isinstance(query._found(StreamingQueryException(text)), sluice.errors.ConcurrentTransactionException)
     assert query._found(StreamingQueryException("something else failed")) is None

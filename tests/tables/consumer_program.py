@@ -77,7 +77,7 @@ def main(
                     with consumer.transaction() as tx:
                         for output in into:
                             tx[output].append(batch)
-            except sluice.LeaseLost as error:
+            except sluice.errors.LeaseLost as error:
                 say(heard=type(error).__name__)
             else:
                 break

@@ -47,7 +47,7 @@ def main(location: str, coordinator: str, where: str) -> None:
         stop_at(where)
     try:
         table.append(flights(("JFK", 1, 666)))
-    except sluice.SluiceError as error:
+    except sluice.errors.SluiceError as error:
         say(heard=type(error).__name__)
     else:
         say(heard="committed")

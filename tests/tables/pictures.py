@@ -36,13 +36,15 @@ def nodes_of(coordinator: str) -> Picture:
 
 @contextmanager
 def refused(
-    error: type[sluice.SluiceError], *words: str, leaves: Callable[[], Picture]
-) -> Iterator[pytest.ExceptionInfo[sluice.SluiceError]]:
+    error: type[sluice.errors.SluiceError], *words: str, leaves: Callable[[], Picture]
+) -> Iterator[pytest.ExceptionInfo[sluice.errors.SluiceError]]:
     """The block raises exactly `error`, its message holds all the words, and what `leaves` shows is as it was."""
     before = leaves()
     with pytest.raises(error) as caught:
         yield caught
-    assert type(caught.value) in (error, sluice.InvalidArgument if error is sluice.InvalidRequest else error), repr(caught.value)
+    assert type(caught.value) in (error, sluice.errors.InvalidArgument if error is sluice.errors.InvalidRequest else error), repr(
+        caught.value
+    )
     message = str(caught.value)
     assert [word for word in words if word not in message] == [], message
     assert leaves() == before

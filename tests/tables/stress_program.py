@@ -31,7 +31,7 @@ def main(location: str, coordinator: str, writer: int, seconds: float, most: int
             kept = present[len(present) // 2 :]
             try:
                 table.overwrite(rows(writer, kept), where=f"writer = {writer}")
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 conflicts += 1
                 continue
             present = kept

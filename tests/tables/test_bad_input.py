@@ -48,24 +48,24 @@ def test_a_location_with_an_unknown_scheme(place: Place, refused: Refused, schem
         lambda: sluice.Table.attach(location, coordinator=place.coordinator),
     ]
     for way in ways:
-        with refused(sluice.UnknownScheme, repr(location), repr(scheme), "s3://", "file://", "plain paths"):
+        with refused(sluice.errors.UnknownScheme, repr(location), repr(scheme), "s3://", "file://", "plain paths"):
             way()
 
 
 @pytest.mark.parametrize("location", ["", 5, None])
 def test_a_location_that_is_none(place: Place, refused: Refused, location: Any) -> None:
-    with refused(sluice.InvalidRequest, repr(location), "give a path or a URI"):
+    with refused(sluice.errors.InvalidRequest, repr(location), "give a path or a URI"):
         sluice.Table.create(location, FLIGHTS, coordinator=place.coordinator)
 
 
 def test_a_coordinator_with_an_unknown_scheme(place: Place, refused: Refused) -> None:
-    with refused(sluice.UnknownScheme, "'etcd://host'", "embedded://", "zk://"):
+    with refused(sluice.errors.UnknownScheme, "'etcd://host'", "embedded://", "zk://"):
         sluice.Table.create(place.location, FLIGHTS, coordinator="etcd://host")
 
 
 def test_a_table_that_does_not_exist(place: Place, refused: Refused) -> None:
     for way in ways_in(place):
-        with refused(sluice.TableNotFound, place.location, "check the location, or create the table"):
+        with refused(sluice.errors.TableNotFound, place.location, "check the location, or create the table"):
             way()
 
 
@@ -74,36 +74,36 @@ def test_a_folder_that_is_no_table(place: Place, refused: Refused) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("no table")
     for way in ways_in(place):
-        with refused(sluice.NotATable, place.location, "notes.txt", "check the location"):
+        with refused(sluice.errors.NotATable, place.location, "notes.txt", "check the location"):
             way()
 
 
 def test_a_file_where_a_folder_should_be(place: Place, refused: Refused) -> None:
     Path(place.location).write_text("a file")
-    with refused(sluice.InvalidRequest, place.location, "a part of the path is a file"):
+    with refused(sluice.errors.InvalidRequest, place.location, "a part of the path is a file"):
         place.create()
 
 
 def test_a_delta_table_that_is_not_attached(place: Place, refused: Refused) -> None:
     deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
-    with refused(sluice.NotATable, place.location, "sluice.Table.attach", "consistency='published'"):
+    with refused(sluice.errors.NotATable, place.location, "sluice.Table.attach", "consistency='published'"):
         place.open()
 
 
 def test_a_table_of_another_coordinator(place: Place, table: sluice.Table, refused: Refused) -> None:
     for way in (sluice.Table.open, sluice.Table.attach):
-        with refused(sluice.WrongCoordinator, place.location, place.coordinator, "Use the coordinator of the table's other writers"):
+        with refused(sluice.errors.WrongCoordinator, place.location, place.coordinator, "Use the coordinator of the table's other writers"):
             way(place.location, coordinator=place.coordinator + "-other")
 
 
 def test_creating_a_table_that_exists(place: Place, table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.TableExists, place.location, "open it, or choose another location"):
+    with refused(sluice.errors.TableExists, place.location, "open it, or choose another location"):
         place.create()
 
 
 def test_creating_a_table_over_one_that_sluice_does_not_manage(place: Place, refused: Refused) -> None:
     deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
-    with refused(sluice.TableExists, place.location):
+    with refused(sluice.errors.TableExists, place.location):
         place.create()
 
 
@@ -112,7 +112,7 @@ def test_opening_ends_in_its_time_when_the_coordinator_does_not_answer(tmp_path:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"zk://127.0.0.1:{silent.getsockname()[1]}/?connect_timeout_s=30"
         began = time.monotonic()
-        with pytest.raises(sluice.CoordinatorUnavailable):
+        with pytest.raises(sluice.errors.CoordinatorUnavailable):
             open_it(str(tmp_path / "t") if open_it == sluice.Table.open else "sales.orders", coordinator=address, timeout_s=1)
     assert time.monotonic() - began < 10
 
@@ -125,21 +125,26 @@ NESTED = pa.struct([pa.field("code", pa.string(), nullable=False)])
 @pytest.mark.parametrize(
     ("fields", "partition_by", "error", "words"),
     [
-        ([("a", pa.int64())], ["nowhere"], sluice.InvalidRequest, ["'nowhere'", "its columns are a"]),
-        ([("a", pa.int64()), ("b", pa.int64())], ["a", "b"], sluice.InvalidRequest, ["every column is a partition column", "at least one"]),
-        ([("a", NESTED), ("b", pa.int64())], ["a"], sluice.InvalidRequest, ["'a'", "primitive types"]),
-        ([("a", NESTED), ("b", pa.int64())], ["a.code"], sluice.InvalidRequest, ["'a.code'", "is not in the schema"]),
-        ([("a", pa.int64()), ("b", pa.int64())], ["a", "a"], sluice.InvalidRequest, ["named twice", "name each once"]),
-        ([("a", pa.int64()), ("A", pa.int64())], [], sluice.SchemaMismatch, ["'a'", "'A'", "ignores case", "rename one"]),
-        ([("a", pa.struct([("x", pa.int8()), ("X", pa.int8())]))], [], sluice.SchemaMismatch, ["'a.x'", "'a.X'", "rename one"]),
-        ([("a b", pa.int64())], [], sluice.SchemaMismatch, ["'a b'", "rename it"]),
-        ([("a", pa.time64("us"))], [], sluice.SchemaMismatch, ["'a'", "time64", "cast it"]),
-        ([], [], sluice.SchemaMismatch, ["no column", "give at least one"]),
-        ([("a", pa.list_(pa.struct([])))], [], sluice.SchemaMismatch, ["'a.element'", "without fields"]),
+        ([("a", pa.int64())], ["nowhere"], sluice.errors.InvalidRequest, ["'nowhere'", "its columns are a"]),
+        (
+            [("a", pa.int64()), ("b", pa.int64())],
+            ["a", "b"],
+            sluice.errors.InvalidRequest,
+            ["every column is a partition column", "at least one"],
+        ),
+        ([("a", NESTED), ("b", pa.int64())], ["a"], sluice.errors.InvalidRequest, ["'a'", "primitive types"]),
+        ([("a", NESTED), ("b", pa.int64())], ["a.code"], sluice.errors.InvalidRequest, ["'a.code'", "is not in the schema"]),
+        ([("a", pa.int64()), ("b", pa.int64())], ["a", "a"], sluice.errors.InvalidRequest, ["named twice", "name each once"]),
+        ([("a", pa.int64()), ("A", pa.int64())], [], sluice.errors.SchemaMismatch, ["'a'", "'A'", "ignores case", "rename one"]),
+        ([("a", pa.struct([("x", pa.int8()), ("X", pa.int8())]))], [], sluice.errors.SchemaMismatch, ["'a.x'", "'a.X'", "rename one"]),
+        ([("a b", pa.int64())], [], sluice.errors.SchemaMismatch, ["'a b'", "rename it"]),
+        ([("a", pa.time64("us"))], [], sluice.errors.SchemaMismatch, ["'a'", "time64", "cast it"]),
+        ([], [], sluice.errors.SchemaMismatch, ["no column", "give at least one"]),
+        ([("a", pa.list_(pa.struct([])))], [], sluice.errors.SchemaMismatch, ["'a.element'", "without fields"]),
     ],
 )
 def test_a_schema_that_can_be_no_tables(
-    place: Place, refused: Refused, fields: list[Any], partition_by: list[str], error: type[sluice.SluiceError], words: list[str]
+    place: Place, refused: Refused, fields: list[Any], partition_by: list[str], error: type[sluice.errors.SluiceError], words: list[str]
 ) -> None:
     with refused(error, *words):
         sluice.Table.create(place.location, pa.schema(fields), partition_by=partition_by, coordinator=place.coordinator)
@@ -147,7 +152,7 @@ def test_a_schema_that_can_be_no_tables(
 
 @pytest.mark.parametrize("schema", ["a int, b string", {"a": "int"}, [("a", "int")], None])
 def test_a_schema_that_is_none(place: Place, refused: Refused, schema: Any) -> None:
-    with refused(sluice.InvalidRequest, type(schema).__name__, "pyarrow.schema"):
+    with refused(sluice.errors.InvalidRequest, type(schema).__name__, "pyarrow.schema"):
         sluice.Table.create(place.location, schema, coordinator=place.coordinator)
 
 
@@ -164,7 +169,7 @@ def test_a_schema_that_is_none(place: Place, refused: Refused, schema: Any) -> N
     ],
 )
 def test_properties_that_mean_nothing(place: Place, refused: Refused, properties: dict[str, Any], words: list[str]) -> None:
-    with refused(sluice.InvalidRequest, *words):
+    with refused(sluice.errors.InvalidRequest, *words):
         place.create(properties=properties)
 
 
@@ -178,13 +183,13 @@ def test_properties_that_mean_nothing(place: Place, refused: Refused, properties
     ],
 )
 def test_properties_that_ask_for_what_sluice_lacks(place: Place, refused: Refused, properties: dict[str, str], feature: str) -> None:
-    with refused(sluice.UnsupportedFeature, feature, "sluice does not support") as caught:
+    with refused(sluice.errors.UnsupportedFeature, feature, "sluice does not support") as caught:
         place.create(properties=properties)
     assert caught.value.access == "write"
 
 
 def test_a_constraint_that_cannot_be_enforced(place: Place, refused: Refused) -> None:
-    with refused(sluice.UnsupportedFeature, "odd", "my_function", "drop the constraint"):
+    with refused(sluice.errors.UnsupportedFeature, "odd", "my_function", "drop the constraint"):
         place.create(properties={"delta.constraints.odd": "my_function(delay) = 1"})
 
 
@@ -203,9 +208,9 @@ def test_data_that_does_not_fit_the_schema(table: sluice.Table, refused: Refused
     ]
     for rows, words in cases:
         for write in (table.append, table.overwrite):
-            with refused(sluice.NullNotAllowed if "NOT NULL" in words else sluice.SchemaMismatch, *words):
+            with refused(sluice.errors.NullNotAllowed if "NOT NULL" in words else sluice.errors.SchemaMismatch, *words):
                 write(rows)
-    with refused(sluice.SchemaMismatch, "'delay'", "give all their values"):
+    with refused(sluice.errors.SchemaMismatch, "'delay'", "give all their values"):
         table.upsert(good.drop_columns(["delay"]), on=["origin", "month"])
 
 
@@ -240,9 +245,9 @@ def test_values_that_readers_stumble_over(place: Place, refused: Refused) -> Non
     }
     for words, rows in cases.items():
         for write in (table.append, table.overwrite):
-            with refused(sluice.SchemaMismatch, words):
+            with refused(sluice.errors.SchemaMismatch, words):
                 write(rows)
-        with refused(sluice.SchemaMismatch, words):
+        with refused(sluice.errors.SchemaMismatch, words):
             table.upsert(rows.set_column(0, "id", pa.array([1])), on="id")
     assert table.snapshot().version == 0
     first, last = (pa.array([each], pa.int32()).cast(pa.date32()) for each in (-719162, 2932896))
@@ -269,34 +274,34 @@ def test_conditions_that_are_no_text(table: sluice.Table, refused: Refused, bad:
         lambda: table.begin().scan(where=bad),
     ]
     for call in calls:
-        with refused(sluice.PredicateError, repr(bad), "which is no text"):
+        with refused(sluice.errors.PredicateError, repr(bad), "which is no text"):
             call()
 
 
 def test_arguments_of_the_wrong_kind(table: sluice.Table, refused: Refused) -> None:
     nothing: Any = None
     number: Any = 5
-    with refused(sluice.PredicateError, "where is None", "give a condition"):
+    with refused(sluice.errors.PredicateError, "where is None", "give a condition"):
         table.delete(nothing)
-    with refused(sluice.InvalidRequest, "set is None", "a mapping"):
+    with refused(sluice.errors.InvalidRequest, "set is None", "a mapping"):
         table.update(nothing)
-    with refused(sluice.InvalidRequest, "set is 5", "a mapping"):
+    with refused(sluice.errors.InvalidRequest, "set is 5", "a mapping"):
         table.update(number)
-    with refused(sluice.InvalidRequest, "on is 5"):
+    with refused(sluice.errors.InvalidRequest, "on is 5"):
         table.upsert(flights(("JFK", 1, 1)), on=number)
     for columns in (number, "delay"):
-        with refused(sluice.InvalidRequest, f"columns is {columns!r}", "a list of names"):
+        with refused(sluice.errors.InvalidRequest, f"columns is {columns!r}", "a list of names"):
             table.snapshot().to_arrow(columns=columns)
-    with refused(sluice.InvalidRequest, "columns is [5]", "a list of names"):
+    with refused(sluice.errors.InvalidRequest, "columns is [5]", "a list of names"):
         table.snapshot().to_arrow(columns=[number])
 
 
 def test_messages_in_python_name_pythons_parameters(table: sluice.Table, refused: Refused) -> None:
     wider = flights(("JFK", 1, 1)).append_column("carrier", pa.array(["UA"]))
-    with refused(sluice.SchemaMismatch, "merge_schema=True") as caught:
+    with refused(sluice.errors.SchemaMismatch, "merge_schema=True") as caught:
         table.append(wider)
     assert "mergeSchema" not in caught.value.message
-    with refused(sluice.SchemaMismatch, "merge_schema adds columns") as caught:
+    with refused(sluice.errors.SchemaMismatch, "merge_schema adds columns") as caught:
         table.append(wider.set_column(2, "delay", pa.array(["late"])), merge_schema=True)
     assert "mergeSchema" not in caught.value.message
 
@@ -305,16 +310,16 @@ def test_keys_of_maps_that_are_structs(place: Place, refused: Refused) -> None:
     kind = pa.map_(pa.struct([("x", pa.int64())]), pa.int64())
     table = sluice.Table.create(place.location, pa.schema([("m", kind)]), coordinator=place.coordinator)
     table.append(pa.table({"m": pa.array([[({"x": 1}, 1), ({"x": 2}, 1)], [({"x": 1}, 1)]], kind)}))
-    with refused(sluice.SchemaMismatch, "'m'", "a duplicate key"):
+    with refused(sluice.errors.SchemaMismatch, "'m'", "a duplicate key"):
         table.append(pa.table({"m": pa.array([[({"x": 1}, 1), ({"x": 1}, 2)]], kind)}))
 
 
 @pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp", "_Change_Type"])
 def test_columns_named_like_those_of_the_change_feed(place: Place, refused: Refused, name: str) -> None:
-    with refused(sluice.SchemaMismatch, repr(name), "rename it"):
+    with refused(sluice.errors.SchemaMismatch, repr(name), "rename it"):
         sluice.Table.create(place.location, pa.schema([("a", pa.int64()), (name, pa.string())]), coordinator=place.coordinator)
     table = place.create()
-    with refused(sluice.SchemaMismatch, repr(name), "rename it"):
+    with refused(sluice.errors.SchemaMismatch, repr(name), "rename it"):
         table.append(flights(("JFK", 1, 1)).append_column(name, pa.array(["x"])), merge_schema=True)
 
 
@@ -336,7 +341,7 @@ def test_data_that_does_not_fit_a_nested_schema(place: Place, refused: Refused) 
         (rows(pa.array(["JFK"]), numbers), ["'airport'"]),
     ]
     for data, words in cases:
-        with refused(sluice.NullNotAllowed if "NOT NULL" in words else sluice.SchemaMismatch, *words):
+        with refused(sluice.errors.NullNotAllowed if "NOT NULL" in words else sluice.errors.SchemaMismatch, *words):
             table.append(data)
     assert table.append(rows(codes, numbers)) is not None
 
@@ -346,14 +351,14 @@ def test_a_later_batch_that_does_not_fit_leaves_nothing_of_the_earlier_ones(tabl
         yield from flights(("JFK", 1, 1), ("LGA", 1, 2)).to_batches()
         yield pa.record_batch({"origin": [None], "month": pa.array([1], pa.int32()), "delay": [1]})
 
-    with refused(sluice.NullNotAllowed, "'origin'", "NOT NULL"):
+    with refused(sluice.errors.NullNotAllowed, "'origin'", "NOT NULL"):
         table.append(batches())
 
 
 @pytest.mark.parametrize("rows", ["JFK,1,5", b"JFK", {"origin": ["JFK"]}, [{"origin": "JFK"}], [1, 2], None, 5])
 def test_data_of_the_wrong_python_type(table: sluice.Table, refused: Refused, rows: Any) -> None:
     kind = "rows is 5" if rows == 5 else type(rows[0] if isinstance(rows, list) else rows).__name__
-    with refused(sluice.InvalidRequest, kind, "pyarrow"):
+    with refused(sluice.errors.InvalidRequest, kind, "pyarrow"):
         table.append(rows)
 
 
@@ -371,23 +376,23 @@ def test_an_empty_append_makes_no_version(table: sluice.Table, caplog: pytest.Lo
 
 def test_rows_that_break_a_constraint(place: Place, refused: Refused) -> None:
     table = place.create(properties={"delta.constraints.sane": "delay > -1000"})
-    with refused(sluice.ConstraintViolated, "sane", "delay > -1000", "-5000", "correct or leave out"):
+    with refused(sluice.errors.ConstraintViolated, "sane", "delay > -1000", "-5000", "correct or leave out"):
         table.append(flights(("JFK", 1, 1), ("EWR", 1, -5000)))
 
 
 def test_rows_outside_the_condition_that_is_overwritten(table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.ConstraintViolated, "origin = 'JFK'", "1 of the rows", "filter the data, or widen the condition"):
+    with refused(sluice.errors.ConstraintViolated, "origin = 'JFK'", "1 of the rows", "filter the data, or widen the condition"):
         table.overwrite(flights(("JFK", 1, 1), ("EWR", 1, 1)), where="origin = 'JFK'")
 
 
 def test_dynamic_overwrite_of_a_table_without_partitions(place: Place, refused: Refused) -> None:
     table = place.create(partition_by=[])
-    with refused(sluice.InvalidRequest, place.location, "not partitioned"):
+    with refused(sluice.errors.InvalidRequest, place.location, "not partitioned"):
         table.overwrite(flights(("JFK", 1, 1)), dynamic=True)
 
 
 def test_dynamic_and_where_at_once(table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.InvalidRequest, "month = 1", "dynamic=True", "give one of them"):
+    with refused(sluice.errors.InvalidRequest, "month = 1", "dynamic=True", "give one of them"):
         table.overwrite(flights(("JFK", 1, 1)), where="month = 1", dynamic=True)
 
 
@@ -402,13 +407,13 @@ def test_an_append_only_table(place: Place, refused: Refused, value: str) -> Non
         lambda: table.overwrite(flights(("JFK", 1, 2)), dynamic=True),
     ]
     for way in ways:
-        with refused(sluice.UnsupportedFeature, place.location, "delta.appendOnly", "append"):
+        with refused(sluice.errors.UnsupportedFeature, place.location, "delta.appendOnly", "append"):
             way()
 
 
 @pytest.mark.parametrize("transaction", [("loader",), "loader", ("loader", "7"), (7, "loader"), ("loader", True), ("", 1)])
 def test_an_applications_transaction_that_is_none(table: sluice.Table, refused: Refused, transaction: Any) -> None:
-    with refused(sluice.InvalidRequest, repr(transaction), "application id", "whole number"):
+    with refused(sluice.errors.InvalidRequest, repr(transaction), "application id", "whole number"):
         table.append(flights(("JFK", 1, 1)), transaction=transaction)
 
 
@@ -436,12 +441,12 @@ def test_a_condition_that_does_not_parse_or_names_an_unknown_column(
         lambda: list(table.snapshot().to_batches(where=where)),
     ]
     for way in ways:
-        with refused(sluice.PredicateError, *words):
+        with refused(sluice.errors.PredicateError, *words):
             way()
 
 
 def test_columns_that_the_table_lacks(table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.InvalidRequest, "'carrier'", "origin, month, delay"):
+    with refused(sluice.errors.InvalidRequest, "'carrier'", "origin, month, delay"):
         table.snapshot().to_arrow(columns=["carrier"])
 
 
@@ -449,25 +454,25 @@ def test_columns_that_the_table_lacks(table: sluice.Table, refused: Refused) -> 
 
 
 def test_a_version_beyond_the_latest(place: Place, table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.VersionNotFound, "version 99", place.location, "versions 0 to 1 are"):
+    with refused(sluice.errors.VersionNotFound, "version 99", place.location, "versions 0 to 1 are"):
         place.open(consistency="published").snapshot(version=99)
-    with refused(sluice.VersionNotFound, "version 99", place.location, "the latest version is 1"):
+    with refused(sluice.errors.VersionNotFound, "version 99", place.location, "the latest version is 1"):
         table.snapshot(version=99)
-    with refused(sluice.VersionNotFound, "version 99", "the latest version is 1"):
+    with refused(sluice.errors.VersionNotFound, "version 99", "the latest version is 1"):
         table.overwrite(flights(("JFK", 1, 1)), read_version=99)
 
 
 @pytest.mark.parametrize("version", [True, False, "1", 1.0])
 def test_a_version_that_is_none(table: sluice.Table, refused: Refused, version: Any) -> None:
-    with refused(sluice.InvalidRequest, repr(version), "give a whole number"):
+    with refused(sluice.errors.InvalidRequest, repr(version), "give a whole number"):
         table.snapshot(version=version)
-    with refused(sluice.InvalidRequest, repr(version), "give a whole number"):
+    with refused(sluice.errors.InvalidRequest, repr(version), "give a whole number"):
         table.overwrite(flights(("JFK", 1, 1)), read_version=version)
 
 
 def test_a_negative_version(place: Place, table: sluice.Table, refused: Refused) -> None:
     for each in (table, place.open(consistency="published")):
-        with refused(sluice.VersionNotFound, "version -1", place.location, "versions 0 to 1 are"):
+        with refused(sluice.errors.VersionNotFound, "version -1", place.location, "versions 0 to 1 are"):
             each.snapshot(version=-1)
 
 
@@ -478,38 +483,38 @@ def test_a_version_that_was_cleaned_up(place: Place, table: sluice.Table, refuse
     (Path(place.location) / "_delta_log" / f"{1:020d}.json").unlink()
     for each in (place.open(), place.open(consistency="published")):
         assert each.snapshot(version=1).to_arrow().num_rows == 2
-        with refused(sluice.VersionNotFound, "version 0", place.location, "versions 1 to 2 are"):
+        with refused(sluice.errors.VersionNotFound, "version 0", place.location, "versions 1 to 2 are"):
             each.snapshot(version=0)
 
 
 def test_times_before_the_first_version_and_after_the_last(place: Place, table: sluice.Table, refused: Refused) -> None:
     now = time.time_ns() // 1_000_000
     for each in (table, place.open(consistency="published")):
-        with refused(sluice.VersionNotFound, place.location, "1970-01-01T00:00:00.001", "earliest available version is 0"):
+        with refused(sluice.errors.VersionNotFound, place.location, "1970-01-01T00:00:00.001", "earliest available version is 0"):
             each.snapshot(timestamp=1)
-        with refused(sluice.VersionNotFound, place.location, "latest version is 1"):
+        with refused(sluice.errors.VersionNotFound, place.location, "latest version is 1"):
             each.snapshot(timestamp=now + 3_600_000)
 
 
 @pytest.mark.parametrize("timestamp", ["2013-13-01", True, 1.5])
 def test_a_time_that_is_none(table: sluice.Table, refused: Refused, timestamp: Any) -> None:
-    with refused(sluice.InvalidRequest, repr(timestamp), "milliseconds"):
+    with refused(sluice.errors.InvalidRequest, repr(timestamp), "milliseconds"):
         table.snapshot(timestamp=timestamp)
 
 
 def test_a_version_and_a_time_at_once(table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.InvalidRequest, "version=1", "timestamp=5", "give one of them"):
+    with refused(sluice.errors.InvalidRequest, "version=1", "timestamp=5", "give one of them"):
         table.snapshot(version=1, timestamp=5)
 
 
 def test_options_that_mean_nothing(place: Place, table: sluice.Table, refused: Refused) -> None:
-    with refused(sluice.InvalidRequest, "'written'", "published, ratified"):
+    with refused(sluice.errors.InvalidRequest, "'written'", "published, ratified"):
         place.open(ack="written")
-    with refused(sluice.InvalidRequest, "'eventual'", "latest, serial, session, published"):
+    with refused(sluice.errors.InvalidRequest, "'eventual'", "latest, serial, session, published"):
         place.open(consistency="eventual")
-    with refused(sluice.InvalidRequest, "'acces_key_id'", "access_key_id"):
+    with refused(sluice.errors.InvalidRequest, "'acces_key_id'", "access_key_id"):
         place.open(storage_options={"acces_key_id": "x"})
-    with refused(sluice.InvalidRequest, "'replace'", "append, overwrite, dynamic"):
+    with refused(sluice.errors.InvalidRequest, "'replace'", "append, overwrite, dynamic"):
         table.plan_write(FLIGHTS, mode="replace")
 
 
@@ -517,7 +522,7 @@ def test_writing_to_what_was_opened_to_read(place: Place, table: sluice.Table, r
     reader = place.open(consistency="published")
     ways: list[Callable[[], object]] = [lambda: reader.append(flights(("JFK", 1, 1))), lambda: reader.delete("month = 1"), reader.detach]
     for way in ways:
-        with refused(sluice.InvalidRequest, place.location, "consistency='published'", "open it without that"):
+        with refused(sluice.errors.InvalidRequest, place.location, "consistency='published'", "open it without that"):
             way()
     assert rows_of(reader.snapshot().to_arrow()) == rows_of(table.snapshot().to_arrow())
 
@@ -528,7 +533,7 @@ def test_writing_to_what_was_opened_to_read(place: Place, table: sluice.Table, r
 def test_a_folder_in_the_place_of_a_log_file(place: Place, table: sluice.Table) -> None:
     folder = Path(place.location) / "_delta_log" / f"{2:020}.json"
     folder.mkdir()
-    with pytest.raises(sluice.ForeignCommit, match="is no file, though its name is taken: move the folder"):
+    with pytest.raises(sluice.errors.ForeignCommit, match="is no file, though its name is taken: move the folder"):
         table.append(flights(("LGA", 3, 3)))
     folder.rmdir()
     table.append(flights(("LGA", 3, 4)))

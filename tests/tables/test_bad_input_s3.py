@@ -40,7 +40,7 @@ def test_a_bucket_that_does_not_exist(s3_options: dict[str, str], s3_server: S3D
     location = "s3://no-such-bucket/flights"
     for way in ways(location, coordinator, s3_options):
         words = (location, "there is no such bucket", "create it, or check the endpoint", s3_server.endpoint_url)
-        with refused(sluice.NoSuchBucket, *words, leaves=lambda: nodes_of(coordinator)):
+        with refused(sluice.errors.NoSuchBucket, *words, leaves=lambda: nodes_of(coordinator)):
             way()
 
 
@@ -49,7 +49,7 @@ def test_wrong_credentials(s3_options: dict[str, str], s3_location: str, coordin
     options = {**s3_options, "access_key_id": "somebody-else", "secret_access_key": "a-secret-that-is-not-told"}
     words = (s3_location, "the store does not know the access key", "check access_key_id", s3_options["endpoint_url"])
     for way in ways(s3_location, coordinator, options):
-        with refused(sluice.AccessDenied, *words, leaves=lambda: {**objects_of(right), **nodes_of(coordinator)}) as caught:
+        with refused(sluice.errors.AccessDenied, *words, leaves=lambda: {**objects_of(right), **nodes_of(coordinator)}) as caught:
             way()
         assert "a-secret-that-is-not-told" not in str(caught.value)
 
@@ -61,7 +61,7 @@ def test_no_credentials(s3_options: dict[str, str], s3_location: str, coordinato
         monkeypatch.delenv(name)
     options = {name: value for name, value in s3_options.items() if name not in ("access_key_id", "secret_access_key")}
     for way in ways(s3_location, coordinator, options):
-        with refused(sluice.AccessDenied, s3_location, "no usable credentials", "set AWS_ACCESS_KEY_ID", leaves=dict):
+        with refused(sluice.errors.AccessDenied, s3_location, "no usable credentials", "set AWS_ACCESS_KEY_ID", leaves=dict):
             way()
     assert {**objects_of(right), **nodes_of(coordinator)} == before
 
@@ -72,7 +72,7 @@ def test_wrong_credentials_for_a_table_that_is_there(s3_options: dict[str, str],
     right = open_store(s3_location, s3_options)
     for way in ways(s3_location, coordinator, {**s3_options, "access_key_id": "somebody-else"}):
         with refused(
-            sluice.AccessDenied,
+            sluice.errors.AccessDenied,
             s3_location,
             "the store does not know the access key",
             leaves=lambda: {**objects_of(right), **nodes_of(coordinator)},
@@ -88,10 +88,12 @@ def test_a_place_where_nothing_may_be_written_is_refused_before_anything_is_deci
     right = open_store(s3_location, s3_options)
 
     def denied(*arguments: object) -> None:
-        raise sluice.AccessDenied(f"{s3_location}: check the credentials and what they allow (AccessDenied)")
+        raise sluice.errors.AccessDenied(f"{s3_location}: check the credentials and what they allow (AccessDenied)")
 
     monkeypatch.setattr("sluice.storage.stores.s3.S3Store.put", denied)
-    with refused(sluice.AccessDenied, s3_location, "check the credentials", leaves=lambda: {**objects_of(right), **nodes_of(coordinator)}):
+    with refused(
+        sluice.errors.AccessDenied, s3_location, "check the credentials", leaves=lambda: {**objects_of(right), **nodes_of(coordinator)}
+    ):
         sluice.Table.create(s3_location, FLIGHTS, coordinator=coordinator, storage_options=s3_options)
     monkeypatch.undo()
     assert sluice.Table.create(s3_location, FLIGHTS, coordinator=coordinator, storage_options=s3_options).version == 0
@@ -103,7 +105,9 @@ def test_an_endpoint_where_nobody_answers(s3_options: dict[str, str], s3_locatio
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     started = time.monotonic()
     for way in ways(s3_location, coordinator, {**s3_options, "endpoint_url": endpoint, "max_attempts": "1"}):
-        with refused(sluice.StorageUnavailable, s3_location, endpoint, "cannot reach the store", leaves=lambda: nodes_of(coordinator)):
+        with refused(
+            sluice.errors.StorageUnavailable, s3_location, endpoint, "cannot reach the store", leaves=lambda: nodes_of(coordinator)
+        ):
             way()
     assert time.monotonic() - started < 10
 
@@ -122,7 +126,7 @@ def test_storage_options_that_mean_nothing(
     s3_options: dict[str, str], s3_location: str, coordinator: str, option: str, value: str, words: list[str]
 ) -> None:
     for way in ways(s3_location, coordinator, {**s3_options, option: value}):
-        with refused(sluice.InvalidRequest, option, *words, leaves=lambda: nodes_of(coordinator)):
+        with refused(sluice.errors.InvalidRequest, option, *words, leaves=lambda: nodes_of(coordinator)):
             way()
 
 
@@ -133,6 +137,6 @@ def test_locations_on_s3_that_are_none(s3_options: dict[str, str], coordinator: 
         ("s3://key:secret@bucket/flights", ["credentials", "options or in the environment"]),
     ):
         for way in ways(location, coordinator, s3_options):
-            with refused(sluice.InvalidRequest, *words, leaves=lambda: nodes_of(coordinator)) as caught:
+            with refused(sluice.errors.InvalidRequest, *words, leaves=lambda: nodes_of(coordinator)) as caught:
                 way()
             assert "key:secret" not in str(caught.value)

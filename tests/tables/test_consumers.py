@@ -110,7 +110,7 @@ def test_a_batch_comes_again_until_it_is_committed(shop: Shop) -> None:
     with shop.consumer(into=[]) as consumer:
         first = next(consumer)
         assert next(consumer) is first
-        with pytest.raises(sluice.InvalidRequest, match="no outputs"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="no outputs"):
             consumer.transaction()
         consumer.commit()
         assert next(consumer).version == 2
@@ -167,7 +167,7 @@ def test_the_batch_is_committed_once(shop: Shop) -> None:
     with shop.consumer() as consumer:
         next(consumer)
         consumer.commit()
-        with pytest.raises(sluice.InvalidRequest, match="take the next one first"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="take the next one first"):
             consumer.commit()
 
 
@@ -203,13 +203,13 @@ def test_a_new_consumer_begins_where_it_says(shop: Shop) -> None:
     ],
 )
 def test_what_has_no_meaning_is_refused_and_nothing_is_left(shop: Shop, name: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=words):
+    with pytest.raises(sluice.errors.InvalidRequest, match=words):
         shop.source.consumer(name, **options)
     assert shop.source.consumers() == []
 
 
 def test_the_followed_table_is_no_output(shop: Shop) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="would consume what it writes"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="would consume what it writes"):
         shop.consumer(into=[shop.source])
 
 
@@ -217,7 +217,7 @@ def test_the_followed_table_is_no_output(shop: Shop) -> None:
 
 
 def test_a_second_instance_is_refused_with_the_name_of_the_first(shop: Shop) -> None:
-    with shop.consumer() as first, pytest.raises(sluice.LeaseHeld, match=r"consumer copy.*held by"):
+    with shop.consumer() as first, pytest.raises(sluice.errors.LeaseHeld, match=r"consumer copy.*held by"):
         shop.consumer(wait_s=0)
     with shop.consumer() as second:
         assert second.lease.token > first.lease.token
@@ -248,7 +248,7 @@ def test_who_lost_the_lease_does_not_move_the_position(shop: Shop) -> None:
         for _ in range(3):
             next(other)
             other.commit()
-    with pytest.raises(sluice.LeaseLost, match="another instance may have gone on"):
+    with pytest.raises(sluice.errors.LeaseLost, match="another instance may have gone on"):
         late.commit()
     assert [state.position for state in shop.source.consumers()] == [3]
     assert next(late).version == 4  # it is the consumer again, where the other one stopped
@@ -262,7 +262,7 @@ def test_who_lost_the_lease_commits_nothing(shop: Shop) -> None:
     tx = late.transaction()
     tx[shop.out].append(batch)
     expire_all(Place("", shop.coordinator))
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         tx.commit()
     assert in_it(shop.out) == []
     assert consumed(late) == [1, 2, 3, 4, 5]
@@ -308,7 +308,7 @@ def test_a_transaction_of_a_consumer_that_was_closed_is_refused(shop: Shop) -> N
     tx = consumer.transaction()
     tx[shop.out].append(batch)
     consumer.close()
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         tx.commit()
     assert in_it(shop.out) == []
 
@@ -374,7 +374,7 @@ def test_an_output_that_lost_its_part_is_told(shop: Shop) -> None:
     for table in (shop.source, *both):
         sluice.recover(table.location, coordinator=shop.coordinator, former=former_of(Place(table.location, "")), wait_s=0.0)
     opened = [sluice.Table.open(table.location, coordinator=shop.coordinator) for table in (shop.source, *both)]
-    with pytest.raises(sluice.HalfCommitted, match="Write only the missing part"):
+    with pytest.raises(sluice.errors.HalfCommitted, match="Write only the missing part"):
         opened[0].consumer("copy", into=opened[1:])
 
 
@@ -384,7 +384,7 @@ def test_a_position_that_somebody_else_moved_is_noticed_before_anything_is_writt
         batch = next(consumer)
         application, _ = consumer.application_for(batch)
         shop.out.append(rows(1, 2), transaction=(application, 3 << 31))
-        with pytest.raises(sluice.ConcurrentTransactionException, match=r"records version 2 .* this instance left none there"):
+        with pytest.raises(sluice.errors.ConcurrentTransactionException, match=r"records version 2 .* this instance left none there"):
             consumer.transaction()
     with shop.consumer(max_versions=5) as consumer:
         assert consumed(consumer) == [5]
@@ -438,7 +438,7 @@ def test_a_lost_reply_to_a_change_of_the_position(shop: Shop) -> None:
 def test_a_consumer_that_is_reset_consumes_again(shop: Shop) -> None:
     with shop.consumer() as consumer:
         consumed(consumer)
-        with pytest.raises(sluice.LeaseHeld):
+        with pytest.raises(sluice.errors.LeaseHeld):
             shop.source.reset_consumer("copy", 1)
     assert shop.source.reset_consumer("copy", 3) == 3
     with shop.consumer() as consumer:
@@ -464,7 +464,7 @@ def test_a_consumer_is_removed_and_its_outputs_still_say_how_far_it_got(shop: Sh
         consumed(consumer, 2)
     shop.source.remove_consumer("copy")
     assert shop.source.consumers() == []
-    with pytest.raises(sluice.InvalidRequest, match="it has none"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="it has none"):
         shop.source.remove_consumer("copy")
     with shop.consumer() as consumer:
         assert consumer.position == 2
@@ -491,7 +491,7 @@ def test_a_position_of_a_newer_release_is_left_to_it(shop: Shop) -> None:
     newer = {**orjson.loads(node.data), "format": CONSUMER_FORMAT + 1, "more": 1}
     session.write(path, orjson.dumps(newer), version=node.version)
     for ask in (shop.consumer, shop.source.consumers, lambda: shop.source.reset_consumer("copy", 0)):
-        with pytest.raises(sluice.UnknownFormat, match=r"consumer\.format is 2"):
+        with pytest.raises(sluice.errors.UnknownFormat, match=r"consumer\.format is 2"):
             ask()
     assert in_it(shop.out) == [1]
 
@@ -548,7 +548,7 @@ def test_a_vacuum_does_not_wait_for_a_consumer_that_nobody_runs(kept: Shop) -> N
     kept.source.overwrite(rows(6))
     later(place, 30 * DAY_MS)
     kept.source.vacuum(0, force=True)
-    with kept.consumer() as consumer, pytest.raises(sluice.HistoryGone, match="reset_consumer"):
+    with kept.consumer() as consumer, pytest.raises(sluice.errors.HistoryGone, match="reset_consumer"):
         consumed(consumer)
     assert kept.source.reset_consumer("copy", None) == kept.source.refresh().version
     with kept.consumer() as consumer:

@@ -149,7 +149,7 @@ def test_a_holder_may_take_more_though_commits_wait_for_it(place: Place) -> None
 def test_a_commit_that_gives_up_leaves_nothing_behind(place: Place) -> None:
     table = place.create()
     with table.lease(name="long job"):
-        with pytest.raises(sluice.LeaseHeld, match=r"^another client has an exclusive lease 'long job'") as held:
+        with pytest.raises(sluice.errors.LeaseHeld, match=r"^another client has an exclusive lease 'long job'") as held:
             by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 1))))
         assert held.value.facts["name"] == "long job"
         assert queue_of(place) == [("exclusive", True)]
@@ -166,7 +166,7 @@ def test_a_commit_that_gives_up_names_the_holder_of_that_time(place: Place) -> N
             first.release()
             second = leasing.result(10)
             message = r"^another client has an exclusive lease 'second job', held by .*; wait until it is released"
-            with pytest.raises(sluice.LeaseHeld, match=message) as held:
+            with pytest.raises(sluice.errors.LeaseHeld, match=message) as held:
                 writing.result(10)
     assert held.value.facts["name"] == "second job"
     second.release()
@@ -216,7 +216,7 @@ def test_every_operation_that_touches_the_scope_is_stopped(place: Place, operati
     table.append(flights(("JFK", 1, 7), ("LGA", 1, 7)))
     with table.lease(where="origin = 'JFK'", name="nightly") as lease:
         other = place.open(timeout_s=0.3, application="other")
-        with pytest.raises(sluice.LeaseHeld, match="'nightly' on origin = 'JFK', held by") as caught:
+        with pytest.raises(sluice.errors.LeaseHeld, match="'nightly' on origin = 'JFK', held by") as caught:
             by_another(lambda: OPERATIONS[operation](other))
         assert caught.value.facts["pid"] == os.getpid()
         assert caught.value.facts["lease"] in lease.nodes
@@ -235,7 +235,7 @@ def test_a_transaction_that_read_the_scope_and_writes_elsewhere_is_stopped(place
             transaction.append(transaction.scan(where="origin = 'JFK'").slice(0, 0))
             transaction.append(flights(("LGA", 1, 1)))
 
-    with table.lease(where="origin = 'JFK'"), pytest.raises(sluice.LeaseHeld):
+    with table.lease(where="origin = 'JFK'"), pytest.raises(sluice.errors.LeaseHeld):
         by_another(copy)
     with table.lease("shared", where="origin = 'JFK'"):
         by_another(copy)
@@ -257,7 +257,7 @@ def test_what_waited_is_compared_with_what_the_holder_did(place: Place) -> None:
         time.sleep(0.1)
         table.update({"delay": "delay + 10"}, "origin = 'JFK'")
         lease.release()
-        with pytest.raises(sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentModification):
             waiting.result(10)
     assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 17)]
 
@@ -274,12 +274,12 @@ def test_a_commit_under_a_lease_whose_session_expired_is_refused(place: Place, t
     def lose_it() -> None:
         with lease:
             expire(place.coordinator)
-            with pytest.raises(sluice.LeaseLost, match="take the lease again"):
+            with pytest.raises(sluice.errors.LeaseLost, match="take the lease again"):
                 table.append(flights(("JFK", 1, 1)))
             assert lease.lost.wait(5)
             assert not lease.held
 
-    with pytest.raises(sluice.LeaseLost, match="while the block ran"):
+    with pytest.raises(sluice.errors.LeaseLost, match="while the block ran"):
         lose_it()
     assert table.refresh().version == 0
     table.append(flights(("JFK", 1, 1)))
@@ -304,7 +304,7 @@ def test_a_thread_that_works_for_the_holder_says_so(place: Place) -> None:
                 return place.open().append(flights(("JFK", 1, 1)))
 
         assert by_another(work) is not None
-        with pytest.raises(sluice.LeaseHeld):
+        with pytest.raises(sluice.errors.LeaseHeld):
             by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 1))))
 
 
@@ -315,7 +315,7 @@ def test_a_plan_depends_on_the_leases_it_was_made_under_whoever_commits_it(place
         assert lease.reference.split(",") == list(plans[0].leases) == list(lease.nodes)
         first = by_another(lambda: place.open().commit_write(plans[0], plans[0].write(flights(("JFK", 1, 1)))))
         assert first is not None
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         by_another(lambda: place.open().commit_write(plans[1], plans[1].write(flights(("JFK", 1, 1)))))
     assert table.refresh().version == 1
 
@@ -331,11 +331,11 @@ def test_a_transaction_over_several_tables_depends_on_the_leases_too(place: Plac
 
     with stock.lease():
         both()
-        with pytest.raises(sluice.LeaseHeld):
+        with pytest.raises(sluice.errors.LeaseHeld):
             by_another(lambda: both(0.3))
     lease = stock.lease()
     expire(place.coordinator)
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         both()
     lease.release()
     assert (orders.refresh().version, stock.refresh().version) == (1, 1)
@@ -350,7 +350,7 @@ def test_several_at_once(place: Place, tmp_path: Path) -> None:
     with sluice.leases([stock, orders.lease_on(where="origin = 'JFK'"), sluice.lease_on("load", coordinator=place.coordinator)]) as lease:
         assert len(lease.nodes) == 3
         for ask in (lambda: stock.lease(wait_s=0), lambda: sluice.lease("load", coordinator=place.coordinator, wait_s=0)):
-            with pytest.raises(sluice.LeaseHeld):
+            with pytest.raises(sluice.errors.LeaseHeld):
                 by_another(ask)
         by_another(lambda: orders.lease(where="origin <> 'JFK'", wait_s=0).release())
 
@@ -364,7 +364,7 @@ def test_holding_one_and_waiting_for_the_other_in_a_circle_is_told(place: Place,
         with stock.lease():
             other_holds.set()
             i_wait.wait(5)
-            with pytest.raises(sluice.DeadlockDetected, match="release the leases held"):
+            with pytest.raises(sluice.errors.DeadlockDetected, match="release the leases held"):
                 orders.append(flights(("JFK", 1, 1)))
 
     with orders.lease(), elsewhere(other) as running:
@@ -395,13 +395,13 @@ BAD: dict[str, Callable[[sluice.Table], object]] = {
 @pytest.mark.parametrize("message", BAD)
 def test_what_cannot_be_asked_for(place: Place, message: str) -> None:
     table = place.create()
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message):
         BAD[message](table)
 
 
 def test_a_table_without_partitions_is_leased_as_a_whole(tmp_path: Path) -> None:
     table = sluice.Table.create(tmp_path / "t", FLIGHTS, coordinator=f"memory://{uuid.uuid4().hex}")
-    with pytest.raises(sluice.InvalidRequest, match="the table has no partitions"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="the table has no partitions"):
         table.lease(where="origin = 'JFK'")
     with table.lease():
         table.append(flights(("JFK", 1, 1)))
@@ -414,7 +414,7 @@ def test_names_are_data(name: str) -> None:
         [path] = lease.nodes
         assert path.startswith("/names/")
         assert path.count("/") == 4
-        with pytest.raises(sluice.LeaseHeld):
+        with pytest.raises(sluice.errors.LeaseHeld):
             by_another(lambda: sluice.lease(name, coordinator=coordinator, wait_s=0))
 
 
@@ -426,7 +426,7 @@ def test_after_three_losses_the_scope_is_leased(place: Place) -> None:
     table = place.create(properties={"delta.isolationLevel": "Serializable"})
     table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
     attempts = 0
-    stopped: list[sluice.LeaseHeld] = []
+    stopped: list[sluice.errors.LeaseHeld] = []
 
     def work(transaction: sluice.Transaction) -> int:
         nonlocal attempts
@@ -434,7 +434,7 @@ def test_after_three_losses_the_scope_is_leased(place: Place) -> None:
         transaction.update({"delay": "delay + 100"}, "origin = 'JFK' AND delay >= 0")
         try:
             by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, attempts))))
-        except sluice.LeaseHeld as held:
+        except sluice.errors.LeaseHeld as held:
             stopped.append(held)
             by_another(lambda: place.open().append(flights(("LGA", 1, 1))))
         return attempts
@@ -458,7 +458,7 @@ def test_a_transaction_gives_up_after_its_attempts(place: Place) -> None:
         transaction.update({"delay": "delay + 100"}, "origin = 'JFK'")
         by_another(lambda: place.open().append(flights(("JFK", 1, 1))))
 
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.transact(work, attempts=2)
     assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 0), ("JFK", 1, 1), ("JFK", 1, 1)]
 
@@ -516,9 +516,9 @@ def test_a_version_that_is_gone_is_not_pinned(place: Place) -> None:
     snapshot = table.snapshot(version=0)
     log = Path(place.location) / "_delta_log"
     (log / f"{0:020d}.json").unlink()
-    with pytest.raises(sluice.SluiceError):
+    with pytest.raises(sluice.errors.SluiceError):
         snapshot.pin()
     assert pinned_versions(context_of(table)) == set()
     published = sluice.TableSnapshot(snapshot._store, snapshot.raw)
-    with pytest.raises(sluice.InvalidRequest, match="without a coordinator"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="without a coordinator"):
         published.pin()

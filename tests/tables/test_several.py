@@ -116,9 +116,9 @@ def test_what_raises_in_the_block_commits_nothing(shop: Shop) -> None:
         fail()
     assert tx.state == "aborted"
     assert content(shop["orders"]) == []
-    with pytest.raises(sluice.InvalidRequest, match="aborted"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="aborted"):
         tx.commit()
-    with pytest.raises(sluice.InvalidRequest, match="aborted"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="aborted"):
         tx[shop["orders"]].append(rows((1, 1)))
 
 
@@ -129,11 +129,11 @@ def test_a_conflict_names_its_table_and_nothing_of_it_is_visible(shop: Shop, coo
     tx[orders].append(rows((3, 1)))
     tx[totals].append(rows((0, 1)))
     opened(shop, coordinator)["stock"].update({"n": "n - 5"}, "sku = 3")
-    with pytest.raises(sluice.ConcurrentModification, match="/stock: ") as caught:
+    with pytest.raises(sluice.errors.ConcurrentModification, match="/stock: ") as caught:
         tx.commit()
     assert caught.value.facts["table"] == stock.location
     assert tx.state == "refused"
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         tx.commit()
     assert content(orders) == content(totals) == []
     assert (3, 5) in content(stock)
@@ -153,7 +153,7 @@ def test_a_table_that_was_only_read_is_compared_and_gets_no_version(shop: Shop, 
     assert set(done.commit_info) == {orders.location}
     assert stock.refresh().version == 1
     other = opened(shop, coordinator)["stock"]
-    with pytest.raises(sluice.ConcurrentModification, match="/stock: "):
+    with pytest.raises(sluice.errors.ConcurrentModification, match="/stock: "):
         order(lambda: other.update({"n": "0"}, "sku = 3"))
     assert content(orders) == [(3, 5)]
 
@@ -167,7 +167,7 @@ def test_two_that_each_read_where_the_other_appends_are_not_both_committed(shop:
     one[shop["totals"]].append(rows((1, 0)))
     two[other["orders"]].append(rows((2, 0)))
     one.commit()
-    with pytest.raises(sluice.ConcurrentAppendException) as refused:
+    with pytest.raises(sluice.errors.ConcurrentAppendException) as refused:
         two.commit()
     assert refused.value.facts["table"] == shop["totals"].location
     assert (content(shop["totals"]), content(shop["orders"])) == ([(1, 0)], [])
@@ -203,11 +203,11 @@ def test_one_table_only_and_none_at_all(shop: Shop) -> None:
 
 def test_tables_of_different_coordinators_are_refused_before_anything_is_written(shop: Shop, tmp_path: Path) -> None:
     other = sluice.Table.create(tmp_path / "elsewhere", SCHEMA, coordinator=f"memory://{uuid.uuid4().hex}")
-    with pytest.raises(sluice.InvalidRequest, match="different coordinators"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="different coordinators"):
         sluice.read_together([shop["orders"], other])
     tx = sluice.transaction()
     tx[shop["orders"]].append(rows((1, 1)))
-    with pytest.raises(sluice.InvalidRequest, match="different coordinators"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="different coordinators"):
         tx[other].append(rows((1, 1)))
     assert not list((tmp_path / "elsewhere").glob("**/*.parquet"))
 
@@ -215,11 +215,11 @@ def test_tables_of_different_coordinators_are_refused_before_anything_is_written
 def test_what_is_no_list_of_tables(shop: Shop) -> None:
     choices: list[Any] = [[], shop["orders"], shop["orders"].location]
     for tables in choices:
-        with pytest.raises(sluice.InvalidRequest, match="at least one table"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="at least one table"):
             sluice.read_together(tables)
-    with pytest.raises(sluice.InvalidRequest, match="ack"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="ack"):
         sluice.transaction(ack="soon")
-    with pytest.raises(sluice.InvalidRequest, match="isolation"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="isolation"):
         sluice.transaction(tables=[shop["orders"]], isolation="Chaos")
 
 
@@ -274,7 +274,7 @@ def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> 
     ]
     for path in verdicts:
         session.delete(path)
-    with pytest.raises(sluice.ConcurrentModification, match="tables="):
+    with pytest.raises(sluice.errors.ConcurrentModification, match="tables="):
         tx[shop["stock"]].scan()
 
 
@@ -296,7 +296,7 @@ def test_transfers_between_tables_keep_the_sum_and_are_never_seen_half(shop: Sho
                     tx[mine[source]].update({"n": f"n - {amount}"}, f"sku = {sku}")
                     tx[mine[target]].update({"n": f"n + {amount}"}, f"sku = {sku}")
                 done += 1
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 continue
         return done
 
@@ -347,11 +347,11 @@ def test_the_outcome_can_be_asked_anywhere(shop: Shop, coordinator: str) -> None
     doomed[stock].delete("sku = 1")
     doomed[orders].append(rows((7, 7)))
     opened(shop, coordinator)["stock"].delete("sku = 1")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         doomed.commit()
     refused = sluice.outcome(doomed.id, coordinator)
     assert refused.state in ("refused", "unknown")  # met before it was filed, or after
-    with pytest.raises(sluice.InvalidRequest, match="transaction_id"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="transaction_id"):
         sluice.outcome("", coordinator)
 
 
@@ -394,11 +394,11 @@ def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: 
         return Fault.REQUEST_LOST if any(op.path.endswith("/head") and hasattr(op, "data") for op in call.ops) else None
 
     service.before = lose
-    with pytest.raises(sluice.OutcomeUnknown) as caught:
+    with pytest.raises(sluice.errors.OutcomeUnknown) as caught:
         tx.commit(timeout_s=0.3)
     assert caught.value.stage == "intent"
     assert tx.state == "undecided"
-    with pytest.raises(sluice.InvalidRequest, match="call commit"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="call commit"):
         tx.abort()
     service.before = None
     assert set(tx.commit()) == {orders.location, stock.location}
@@ -430,7 +430,7 @@ def test_leases_hold_for_all_tables(shop: Shop, coordinator: str) -> None:
         tx = sluice.transaction(timeout_s=0.5)
         tx[orders].append(rows((1, 1)))
         tx[stock].delete("sku = 1")
-        with pytest.raises(sluice.LeaseHeld, match="/stock: "):
+        with pytest.raises(sluice.errors.LeaseHeld, match="/stock: "):
             tx.commit()
         lease.release()
     with sluice.transaction() as again:
@@ -451,7 +451,7 @@ def test_many_tables_and_much_in_each(tmp_path: Path, coordinator: str) -> None:
 
 def test_rows_that_are_neither_arrow_nor_spark(shop: Shop) -> None:
     tx = sluice.transaction()
-    with pytest.raises((sluice.InvalidRequest, TypeError)):
+    with pytest.raises((sluice.errors.InvalidRequest, TypeError)):
         tx[shop["orders"]].append(object())
     assert tx.state == "open"
 
@@ -479,9 +479,9 @@ def test_a_store_that_fails_while_publishing_does_not_fail_the_commit(shop: Shop
 
 
 def test_a_coordinator_that_is_not_the_tables_is_refused(shop: Shop, coordinator: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=r"is kept by .*coordinator='memory://other'"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"is kept by .*coordinator='memory://other'"):
         sluice.transaction("memory://other", tables=[shop["orders"]])
-    with pytest.raises(sluice.InvalidRequest, match="memory://other"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="memory://other"):
         sluice.transaction("memory://other")[shop["orders"]].append(rows((1, 1)))
     sluice.transaction(coordinator, tables=[shop["orders"]]).abort()
 
@@ -492,7 +492,7 @@ def test_a_part_does_not_end_alone(shop: Shop) -> None:
         part = tx[orders]
         part.append(rows((1, 1)))
         for end in (part.commit, part.withdraw, part.abort):
-            with pytest.raises(sluice.InvalidRequest, match=f"part of transaction {tx.id} in {orders.location}: end the whole"):
+            with pytest.raises(sluice.errors.InvalidRequest, match=f"part of transaction {tx.id} in {orders.location}: end the whole"):
                 end()
         assert tx.part(orders) is part
     assert content(orders) == [(1, 1)]

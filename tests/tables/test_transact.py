@@ -57,7 +57,7 @@ def test_after_three_losses_all_that_was_read_is_leased(places: list[Place]) -> 
     """The rival adds rows to another of the tables each time, so that a lease over one of them would not help."""
     a, b, c = places
     attempts = 0
-    stopped: list[sluice.LeaseHeld] = []
+    stopped: list[sluice.errors.LeaseHeld] = []
 
     def rival(place: Place, origin: str) -> None:
         place.open(timeout_s=2).append(flights((origin, 1, 1)))
@@ -72,7 +72,7 @@ def test_after_three_losses_all_that_was_read_is_leased(places: list[Place]) -> 
             by_another(lambda: rival((a, b)[attempts % 2], "JFK"))
             return attempts
         for place in (a, b):
-            with pytest.raises(sluice.LeaseHeld) as held:
+            with pytest.raises(sluice.errors.LeaseHeld) as held:
                 by_another(lambda place=place: rival(place, "JFK"))  # type: ignore[misc]
             stopped.append(held.value)
             by_another(lambda place=place: rival(place, "LGA"))  # type: ignore[misc]
@@ -95,7 +95,7 @@ def test_it_gives_up_after_its_attempts(places: list[Place]) -> None:
         tx[b.open()].append(flights(("EWR", 1, 0)))
         by_another(lambda: a.open().append(flights(("JFK", 1, 1))))
 
-    with pytest.raises(sluice.ConcurrentModification) as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification) as lost:
         sluice.transact(work, attempts=2)
     assert lost.value.facts["table"] == a.open().location
     assert content(a) == [("JFK", 1, 0), ("JFK", 1, 1), ("JFK", 1, 1), ("LGA", 1, 0)]
@@ -114,7 +114,7 @@ def test_what_the_work_raises_ends_it(places: list[Place]) -> None:
 
 @pytest.mark.parametrize("attempts", [0, -1, True, 1.5])
 def test_attempts_are_counted(attempts: int) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="attempts"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="attempts"):
         sluice.transact(lambda _: None, attempts=attempts)
 
 
@@ -129,7 +129,7 @@ def test_a_long_transaction_over_two_tables_beside_twenty_fast_writers_gets_thro
             try:
                 mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
                 done += 1
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 continue
         return done
 

@@ -107,14 +107,14 @@ def test_an_operation_that_fails_leaves_the_transaction_as_it_was(place: Place) 
     begun = table.begin()
     begun.delete("delay = 2")
     before = rows_of(begun.scan())
-    failing: list[tuple[type[sluice.SluiceError], Callable[[], object]]] = [
-        (sluice.ConstraintViolated, lambda: begun.update({"delay": "delay - 1"})),
-        (sluice.ConstraintViolated, lambda: begun.append(flights(("JFK", 1, -1)))),
-        (sluice.ConstraintViolated, lambda: begun.upsert(flights(("JFK", 1, -1)), on=["origin", "month"])),
-        (sluice.ConstraintViolated, lambda: begun.overwrite(flights(("LGA", 1, 1)), where="origin = 'JFK'")),
-        (sluice.PredicateError, lambda: begun.delete("month = 1 OR 1 / delay = 1")),
-        (sluice.PredicateError, lambda: begun.delete("nowhere = 1")),
-        (sluice.SchemaMismatch, lambda: begun.append(flights(("JFK", 1, 1)).drop_columns(["origin"]))),
+    failing: list[tuple[type[sluice.errors.SluiceError], Callable[[], object]]] = [
+        (sluice.errors.ConstraintViolated, lambda: begun.update({"delay": "delay - 1"})),
+        (sluice.errors.ConstraintViolated, lambda: begun.append(flights(("JFK", 1, -1)))),
+        (sluice.errors.ConstraintViolated, lambda: begun.upsert(flights(("JFK", 1, -1)), on=["origin", "month"])),
+        (sluice.errors.ConstraintViolated, lambda: begun.overwrite(flights(("LGA", 1, 1)), where="origin = 'JFK'")),
+        (sluice.errors.PredicateError, lambda: begun.delete("month = 1 OR 1 / delay = 1")),
+        (sluice.errors.PredicateError, lambda: begun.delete("nowhere = 1")),
+        (sluice.errors.SchemaMismatch, lambda: begun.append(flights(("JFK", 1, 1)).drop_columns(["origin"]))),
     ]
     for error, operation in failing:
         with pytest.raises(error):
@@ -142,7 +142,7 @@ def test_abort_leaves_nothing_and_refuses_what_follows(table: sluice.Table) -> N
     begun.abort()
     assert begun.state == "aborted"
     for use in (begun.commit, begun.scan, begun.check, lambda: begun.delete("delay = 1"), lambda: begun.append(flights()), begun.__enter__):
-        with pytest.raises(sluice.InvalidRequest, match=f"{begun.id} is aborted; begin another one"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=f"{begun.id} is aborted; begin another one"):
             use()
     assert now(table) == before
 
@@ -168,9 +168,9 @@ def test_commit_answers_the_same_twice_and_nothing_follows_it(table: sluice.Tabl
     assert commit is not None
     assert begun.commit() == commit
     assert (begun.state, commit.transaction_id, commit.version) == ("committed", begun.id, 2)
-    with pytest.raises(sluice.InvalidRequest, match="is committed; begin another one"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="is committed; begin another one"):
         begun.delete("delay = 2")
-    with pytest.raises(sluice.InvalidRequest, match="cannot be aborted: it was committed"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="cannot be aborted: it was committed"):
         begun.abort()
     assert table.refresh().version == 2
 
@@ -181,7 +181,7 @@ def test_a_refusal_is_told_again(place: Place, table: sluice.Table) -> None:
     begun.append(flights(("LGA", 3, 10)))
     place.open().delete("delay = 1")
     for _ in range(2):
-        with pytest.raises(sluice.ConcurrentModification) as caught:
+        with pytest.raises(sluice.errors.ConcurrentModification) as caught:
             begun.commit()
         assert caught.value.winning_version == 2
     assert begun.state == "refused"
@@ -190,10 +190,10 @@ def test_a_refusal_is_told_again(place: Place, table: sluice.Table) -> None:
 
 
 @pytest.mark.parametrize("took_effect", [True, False])
-@pytest.mark.parametrize("error", [sluice.OutcomeUnknown, sluice.CoordinatorUnavailable])
+@pytest.mark.parametrize("error", [sluice.errors.OutcomeUnknown, sluice.errors.CoordinatorUnavailable])
 @BOTH
 def test_what_brought_no_answer_is_committed_by_asking_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], took_effect: bool, error: type[sluice.SluiceError]
+    place: Place, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], took_effect: bool, error: type[sluice.errors.SluiceError]
 ) -> None:
     table = place.create(properties=properties)
     table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
@@ -210,9 +210,9 @@ def test_what_brought_no_answer_is_committed_by_asking_again(
         with pytest.raises(error):
             begun.commit()
     assert begun.state == "undecided"
-    with pytest.raises(sluice.InvalidRequest, match="call commit"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="call commit"):
         begun.abort()
-    with pytest.raises(sluice.InvalidRequest, match="is undecided"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="is undecided"):
         begun.delete("delay = 2")
     answer = begun.commit()
     assert answer is not None
@@ -223,13 +223,13 @@ def test_what_brought_no_answer_is_committed_by_asking_again(
 
 def test_a_block_that_ends_in_an_unknown_outcome_can_be_committed_later(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(*given: Any, **named: Any) -> Any:
-        raise sluice.OutcomeUnknown("no answer in time", transaction_id="t", stage="intent")
+        raise sluice.errors.OutcomeUnknown("no answer in time", transaction_id="t", stage="intent")
 
     begun = table.begin()
     begun.delete("delay = 1")
     with monkeypatch.context() as patch:
         patch.setattr(submission, "submit_together", lose)
-        with pytest.raises(sluice.OutcomeUnknown), begun:
+        with pytest.raises(sluice.errors.OutcomeUnknown), begun:
             begun.scan()
     assert begun.state == "undecided"
     assert begun.commit() is not None
@@ -244,8 +244,8 @@ def test_a_store_that_fails_at_the_commit_is_no_end_of_it(properties: dict[str, 
     begun = table.begin()
     begun.delete("delay % 7 IN (1, 4)")
     disk = MemoryStore.open(name).disk
-    disk.fail_before("put", error=sluice.StorageUnavailable("injected: not now"))
-    with pytest.raises(sluice.StorageUnavailable):
+    disk.fail_before("put", error=sluice.errors.StorageUnavailable("injected: not now"))
+    with pytest.raises(sluice.errors.StorageUnavailable):
         begun.commit()
     assert begun.state == "open"
     assert begun.commit() is not None
@@ -276,9 +276,9 @@ def test_check_tells_of_a_conflict_before_the_commit(place: Place, table: sluice
     other.delete("origin = 'EWR'")
     begun.check()
     other.delete("delay = 1")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.check()
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.append(flights(("JFK", 1, 100)))
     assert begun.state == "open"
     begun.abort()
@@ -291,7 +291,7 @@ def test_what_was_scanned_is_depended_upon(place: Place) -> None:
     total = sum(begun.scan(["delay"], "origin = 'JFK'")["delay"].to_pylist())
     begun.append(flights(("SUM", 1, total)))
     other.overwrite(flights(("JFK", 1, 5)), where="origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.commit()
     begun = table.begin()
     begun.append(flights(("SUM", 1, sum(begun.scan(["delay"], "origin = 'JFK'")["delay"].to_pylist()))))
@@ -309,11 +309,11 @@ def test_isolation_may_be_stricter_than_the_tables(place: Place) -> None:
         begun.update({"delay": "delay + 1"}, "origin = 'JFK'")
         other.append(flights(("JFK", 1, 7)))
         if refused:
-            with pytest.raises(sluice.ConcurrentAppendException):
+            with pytest.raises(sluice.errors.ConcurrentAppendException):
                 begun.commit()
         else:
             assert begun.commit() is not None
-    with pytest.raises(sluice.InvalidRequest, match="weaker than the table's"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="weaker than the table's"):
         place.open().begin(isolation="SnapshotIsolation")
 
 
@@ -332,9 +332,9 @@ def test_an_append_only_table_is_only_appended_to(place: Place) -> None:
     begun = table.begin()
     uses: list[Callable[[], object]] = [lambda: begun.delete("delay = 1"), lambda: begun.update({"delay": "1"}), begun.truncate]
     for use in uses:
-        with pytest.raises(sluice.UnsupportedFeature, match="append-only"):
+        with pytest.raises(sluice.errors.UnsupportedFeature, match="append-only"):
             use()
-    with pytest.raises(sluice.UnsupportedFeature, match="append-only"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="append-only"):
         begun.upsert(flights(("JFK", 1, 1)), on="delay")
     begun.append(flights(("JFK", 1, 1)))
     assert begun.commit() is not None
@@ -343,7 +343,7 @@ def test_an_append_only_table_is_only_appended_to(place: Place) -> None:
 def test_a_table_opened_to_read_begins_nothing(place: Place, table: sluice.Table) -> None:
     reader = place.open(consistency="published")
     for use in (reader.begin, lambda: reader.update({"delay": "1"}), reader.truncate, lambda: reader.upsert(flights(), on="delay")):
-        with pytest.raises(sluice.InvalidRequest, match="consistency='published'"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="consistency='published'"):
             use()
 
 
@@ -364,7 +364,7 @@ def test_truncate_reads_no_file(place: Place, table: sluice.Table) -> None:
 
 def test_truncate_takes_whole_partitions_only(table: sluice.Table) -> None:
     for where in ("delay = 1", "origin = 'JFK' AND delay = 1"):
-        with pytest.raises(sluice.InvalidRequest, match=r"use delete\("):
+        with pytest.raises(sluice.errors.InvalidRequest, match=r"use delete\("):
             table.truncate(where)
     assert table.refresh().version == 1
 

@@ -10,8 +10,7 @@ import orjson
 
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain as explain_case
-from ..storage.errors import InvalidRequest, SluiceError
-from .lines import one_line
+from ..storage.errors import InvalidRequest, SluiceError, one_line
 
 
 @click.command("explain")
@@ -38,5 +37,5 @@ def explain_command(cases: tuple[Path, ...], strict_delta: bool) -> None:
 
 
 def _tell_unusable(error: SluiceError) -> bool:
-    click.echo(one_line(error), err=True)
+    click.echo(f"sluice: {one_line(error)}", err=True)
     return False

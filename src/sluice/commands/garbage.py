@@ -10,6 +10,7 @@ import orjson
 
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.times import text_of as time_text
+from ..storage.errors import one_line
 from ..tables.manage.recovery import RecoveryReport, recover, recover_all
 from .parts import At, Checked, on_table, print_grid, print_json, timeout_option, within
 
@@ -93,7 +94,7 @@ def _recover_all(at: At, *, as_json: bool, wait_s: float | None, former: str | N
     failed = False
     for each in recover_all(at.location, **at.reached, former=former, wait_s=wait_s, told=_tell):
         failed |= each.error is not None
-        why = None if each.error is None else f"{type(each.error).__name__}: {' '.join(str(each.error).split())}"
+        why = None if each.error is None else one_line(each.error)
         if as_json:
             told = {"location": each.location, "report": each.report and asdict(each.report), "left": each.left, "error": why}
             click.echo(orjson.dumps(told))

@@ -6,11 +6,9 @@ imported when it is first used: a program that only reads loads less.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from ..lazy import attach
 
 if TYPE_CHECKING:
     from .admission.change import Change, Reads
@@ -75,17 +73,5 @@ if TYPE_CHECKING:
     from .service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, InParts, SystemClock, Timeout, bounding, within_this_call
     from .service.connect import connect, release, start_embedded
     from .service.store import CoordinationStore
-
-_MODULE_OF: Final = {
-    each.name: node.module
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
-    if isinstance(node, ast.ImportFrom) and node.level
-    for each in node.names
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{_MODULE_OF[name]}", __package__), name)
-    return value
+else:
+    __getattr__, __dir__, __all__ = attach(__name__)

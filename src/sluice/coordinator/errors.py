@@ -69,8 +69,6 @@ __all__ = [
     "UnknownFormat",
     "Withdrawn",
     "WrongCoordinator",
-    "naming",
-    "table_dropped",
 ]
 
 

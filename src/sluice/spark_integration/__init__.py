@@ -6,26 +6,14 @@ Imports `tables` and below. Begin with `data_source/source.py`, the format, or `
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from ..lazy import attach
 
 if TYPE_CHECKING:
-    from .active_session import use_session
-    from .errors import original
-    from .scan.read import read
-    from .session.routing import unroute
-
-__all__ = ["original", "read", "unroute", "use_session"]
-
-_HOMES: Final = {
-    "original": "errors",
-    "read": "scan.read",
-    "unroute": "session.routing",
-    "use_session": "active_session",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    from .active_session import use_session as use_session
+    from .errors import original as original
+    from .scan.read import read as read
+    from .session.routing import unroute as unroute
+else:
+    __getattr__, __dir__, __all__ = attach(__name__)

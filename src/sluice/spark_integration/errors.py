@@ -92,7 +92,7 @@ def as_spark_users_know(invalid: type[PySparkException] = AnalysisException) -> 
     """Raise a sluice error of the block, also one that failed a Spark job, as a class that is PySpark's, too.
 
     `invalid` is what an InvalidRequest becomes, apart from those about a row: IllegalArgumentException for a value that Spark calls
-    illegal. An error keeps its class, message, details and cause: `except sluice.PredicateError` catches it as before.
+    illegal. An error keeps its class, message, details and cause: `except sluice.errors.PredicateError` catches it as before.
     """
     try:
         yield

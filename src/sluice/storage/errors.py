@@ -44,7 +44,6 @@ __all__ = [
     "NoSuchBucket",
     "NotATable",
     "NullNotAllowed",
-    "ObjectNotFound",
     "PredicateError",
     "SchemaMismatch",
     "SluiceError",
@@ -57,7 +56,6 @@ __all__ = [
     "UnknownScheme",
     "UnsupportedFeature",
     "VersionNotFound",
-    "invariant",
 ]
 
 
@@ -206,6 +204,11 @@ class InvariantBroken(SluiceError):
 
 class ObjectNotFound(SluiceError):
     """Raised by an object store when a key does not exist; callers convert it into another error."""
+
+
+def one_line(error: Exception) -> str:
+    """An error as the command line shows it."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def invariant(name: str, holds: bool, explain: str = "") -> None:

@@ -60,7 +60,7 @@ def at_first(catalog: sluice.Catalog, verb: str, path: str, act: Callable[[], ob
             service.before = None
             try:
                 came.append(act())
-            except sluice.SluiceError as error:
+            except sluice.errors.SluiceError as error:
                 came.append(error)
 
     service.before = before
@@ -72,7 +72,7 @@ def at_first(catalog: sluice.Catalog, verb: str, path: str, act: Callable[[], ob
 
 def test_of_two_who_create_a_name_one_has_it(catalog: sluice.Catalog) -> None:
     came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
-    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists"):
         catalog.create("sales.orders", FLIGHTS)
     assert [each.location for each in catalog.tables("sales")] == came
 
@@ -81,7 +81,7 @@ def test_of_two_who_create_a_table_at_one_place_one_has_it(catalog: sluice.Catal
     place = tmp_path / "one"
     path = TableTree(f"file://{place}").root
     came = at_first(catalog, "apply", path, lambda: sluice.Table.create(place, FLIGHTS, coordinator=catalog._coordinator).location)
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         catalog.create("sales.orders", FLIGHTS, location=place)
     assert came == [f"file://{place}"]
     assert catalog.tables("sales") == []
@@ -93,7 +93,7 @@ def test_of_two_who_rename_or_drop_a_table_one_does(catalog: sluice.Catalog, riv
     catalog.create("sales.orders", FLIGHTS)
     act = {"rename": lambda: catalog.rename("sales.orders", "sales.theirs"), "drop": lambda: catalog.drop("sales.orders")}[rival]
     came = at_first(catalog, "apply", "/catalog/namespaces/sales/mine", act)
-    with pytest.raises(sluice.TableNotFound, match=r"there is no table sales.orders"):
+    with pytest.raises(sluice.errors.TableNotFound, match=r"there is no table sales.orders"):
         catalog.rename("sales.orders", "sales.mine")
     assert not isinstance(came[0], Exception)
     assert [each.name for each in catalog.tables("sales")] == (["theirs"] if rival == "rename" else [])
@@ -103,7 +103,7 @@ def test_of_two_who_rename_or_drop_a_table_one_does(catalog: sluice.Catalog, riv
 def test_of_two_who_rename_to_one_name_one_does(catalog: sluice.Catalog) -> None:
     places = {name: catalog.create(f"sales.{name}", FLIGHTS).location for name in ("a", "b")}
     at_first(catalog, "apply", ORDERS.path, lambda: catalog.rename("sales.b", "sales.orders"))
-    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists"):
         catalog.rename("sales.a", "sales.orders")
     assert {each.name: each.location for each in catalog.tables("sales")} == {"a": places["a"], "orders": places["b"]}
 
@@ -111,7 +111,7 @@ def test_of_two_who_rename_to_one_name_one_does(catalog: sluice.Catalog) -> None
 def test_of_two_who_drop_a_table_one_does(catalog: sluice.Catalog) -> None:
     catalog.create("sales.orders", FLIGHTS)
     came = at_first(catalog, "apply", ORDERS.path, lambda: naming.rename_table(elsewhere(catalog), ORDERS, TableName("sales", "b")))
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         catalog.drop("sales.orders")
     assert not isinstance(came[0], Exception)
     assert [each.name for each in catalog.tables("sales")] == ["b"]
@@ -120,16 +120,16 @@ def test_of_two_who_drop_a_table_one_does(catalog: sluice.Catalog) -> None:
 
 def test_a_name_is_given_in_no_namespace_that_is_dropped(catalog: sluice.Catalog) -> None:
     at_first(catalog, "apply", ORDERS.path, lambda: catalog.drop_namespace("sales"))
-    with pytest.raises(sluice.NamespaceNotFound):
+    with pytest.raises(sluice.errors.NamespaceNotFound):
         catalog.create("sales.orders", FLIGHTS)
     at_first(catalog, "apply", "/catalog/namespaces/raw", lambda: catalog.create_namespace("Raw"))
-    with pytest.raises(sluice.NamespaceExists):
+    with pytest.raises(sluice.errors.NamespaceExists):
         catalog.create_namespace("raw")
 
 
 def test_no_namespace_is_dropped_in_which_a_name_is_given(catalog: sluice.Catalog) -> None:
     at_first(catalog, "apply", "/catalog/namespaces/sales", lambda: catalog.create("sales.orders", FLIGHTS))
-    with pytest.raises(sluice.NamespaceNotEmpty):
+    with pytest.raises(sluice.errors.NamespaceNotEmpty):
         catalog.drop_namespace("sales")
     assert catalog.exists("sales.orders")
 
@@ -158,7 +158,7 @@ def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> N
     gone = catalog.drop("sales.orders")
     assert gone is not None
     at_first(catalog, "apply", ORDERS.path, lambda: dropped.schedule_removal(elsewhere(catalog), gone.id))
-    with pytest.raises(sluice.TableNotFound, match="data are being deleted"):
+    with pytest.raises(sluice.errors.TableNotFound, match="data are being deleted"):
         catalog.undrop("sales.orders")
     assert [each.deleting for each in catalog.dropped()] == [True]
     assert [each.location for each in catalog.vacuum(1000)] == [gone.location], "a deletion that began is finished"
@@ -167,7 +167,7 @@ def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> N
     again = catalog.drop("sales.orders")
     assert again is not None
     at_first(catalog, "apply", f"/catalog/dropped/{again.id}", lambda: catalog.undrop("sales.orders"))
-    with pytest.raises(sluice.TableNotFound, match="another client brought it back"):
+    with pytest.raises(sluice.errors.TableNotFound, match="another client brought it back"):
         catalog.vacuum(0)
     catalog.open("sales.orders").append(flights(("JFK", 1, 2)))
 
@@ -184,7 +184,7 @@ def created_without_its_name(catalog: sluice.Catalog, location: str) -> TableAdd
 
 def test_who_loses_the_race_for_a_name_leaves_nothing(catalog: sluice.Catalog) -> None:
     came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
-    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists"):
         catalog.create("sales.orders", FLIGHTS)
     assert known_locations(service_of(catalog).connect()) == came
     assert [f"file://{each}" for each in Path(str(catalog.root).removeprefix("file://"), "sales").iterdir() if any(each.iterdir())] == came
@@ -192,7 +192,7 @@ def test_who_loses_the_race_for_a_name_leaves_nothing(catalog: sluice.Catalog) -
 
 def test_who_loses_the_race_for_a_name_at_a_place_of_its_own_has_a_table_without_one(catalog: sluice.Catalog, tmp_path: Path) -> None:
     at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS))
-    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists"):
         catalog.create("sales.orders", FLIGHTS, location=tmp_path / "mine")
     mine = sluice.Table.open(tmp_path / "mine", coordinator=catalog._coordinator)
     assert mine.properties[NAME_KEY] == "", "or it would have the name after a recovery"
@@ -211,10 +211,10 @@ def test_a_creator_that_dies_before_it_gives_the_name_is_in_nobodys_way(catalog:
 
 def test_who_creates_the_table_again_in_its_place_gives_it_the_name(catalog: sluice.Catalog, tmp_path: Path) -> None:
     address = created_without_its_name(catalog, str(tmp_path / "dead"))
-    with pytest.raises(sluice.TableExists, match="a table already exists at"):
+    with pytest.raises(sluice.errors.TableExists, match="a table already exists at"):
         catalog.create("sales.other", FLIGHTS, location=tmp_path / "dead")
     assert catalog.tables("sales") == [], "it was not created under that name"
-    with pytest.raises(sluice.TableExists, match="a table already exists at"):
+    with pytest.raises(sluice.errors.TableExists, match="a table already exists at"):
         catalog.create("Sales.Orders", FLIGHTS, location=tmp_path / "dead")
     assert catalog.locate("sales.orders") == address.location
 
@@ -230,7 +230,7 @@ def test_a_table_made_in_the_place_of_a_former_one_does_not_inherit_its_name(cat
     session.create(ORDERS.path, node.data)
     assert catalog.tables("sales") == []
     second = sluice.Table.create(tmp_path / "one", FLIGHTS, coordinator=catalog._coordinator)
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         catalog.locate("sales.orders")
     assert catalog.register("sales.orders", tmp_path / "one").location == second.location
 

@@ -192,7 +192,7 @@ def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> Non
     state = context.read_head()
     assert state is not None
     reopen_tree(context, replace(state[0], detached=False))
-    with pytest.raises(sluice.NotCommitted, match="detached"):
+    with pytest.raises(sluice.errors.NotCommitted, match="detached"):
         other.append(pa.table({"a": [1]}, schema=schema))
     assert sluice.Table.attach(place, coordinator=place).version == 2
     commit = other.append(pa.table({"a": [1]}, schema=schema))

@@ -99,7 +99,7 @@ def test_changes_that_are_not_there_are_refused(changed: Place) -> None:
     for first, last in ((99, 99), (2, 99)):
         with pytest.raises(PySparkException) as failed:
             feed(changed, startingVersion=first, endingVersion=last)
-        assert isinstance(original(failed.value), sluice.VersionNotFound)
+        assert isinstance(original(failed.value), sluice.errors.VersionNotFound)
     with pytest.raises(PySparkException) as failed:
         feed(changed, startingVersion=3, endingVersion=1)
-    assert isinstance(original(failed.value), sluice.InvalidRequest)
+    assert isinstance(original(failed.value), sluice.errors.InvalidRequest)

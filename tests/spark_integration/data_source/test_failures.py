@@ -65,7 +65,7 @@ def test_rows_that_break_a_constraint_are_named_and_nothing_is_there(place: Plac
     with pytest.raises(PySparkException) as failed:
         place.write(place.spark.range(100))
     error = original(failed.value)
-    assert isinstance(error, sluice.ConstraintViolated)
+    assert isinstance(error, sluice.errors.ConstraintViolated)
     assert "small" in error.message
     assert held(place) == []
     place.write(place.spark.range(50))
@@ -77,7 +77,7 @@ def test_a_commit_that_meets_a_conflict_leaves_nothing(place: Place) -> None:
     place.table().delete("id < 5")
     with pytest.raises(PySparkException) as failed:
         place.write(place.spark.range(100, 110), "overwrite", readVersion=0)
-    assert isinstance(original(failed.value), sluice.ConcurrentModification)
+    assert isinstance(original(failed.value), sluice.errors.ConcurrentModification)
     assert held(place) == [5, 6, 7, 8, 9]
 
 
@@ -86,7 +86,7 @@ def test_an_unreachable_coordinator_is_named(place: Place) -> None:
     with pytest.raises(PySparkException) as failed:
         lost.write(place.spark.range(1))
     error = original(failed.value)
-    assert isinstance(error, sluice.CoordinatorUnavailable)
+    assert isinstance(error, sluice.errors.CoordinatorUnavailable)
     assert error.retryable
 
 

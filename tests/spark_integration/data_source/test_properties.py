@@ -28,7 +28,7 @@ def test_properties_of_a_created_table_are_true_of_it_the_next_time(tmp_path: Pa
     plan, _ = plan_for(options, schema)
     assert plan.read_version == 0
     other = WriteOptions.parse({**place, "properties": '{"delta.feature.changeDataFeed": "supported"}'}, overwrite=False)
-    with pytest.raises(sluice.InvalidRequest, match=r"sluice\.Table\.set_properties"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"sluice\.Table\.set_properties"):
         plan_for(other, schema)
 
 

@@ -52,7 +52,7 @@ def test_each_row_comes_once_whatever_requests_fail(store: Store, changes: bool)
     while True:
         try:
             query.run()  # the query is made first, which may fail, too
-        except sluice.SluiceError as failed:
+        except sluice.errors.SluiceError as failed:
             query.error = failed
         else:
             rows += query.rows

@@ -56,7 +56,7 @@ def test_other_rows_under_the_same_number_are_refused(place: Place, feed: Feed) 
     feed.ids(3)
     with pytest.raises(StreamingQueryException) as refused:
         feed.drain(place, checkpoint=copied)
-    assert isinstance(original(refused.value), sluice.ConcurrentTransactionException)
+    assert isinstance(original(refused.value), sluice.errors.ConcurrentTransactionException)
     assert ids(place) == [1, 2]
 
 
@@ -67,7 +67,7 @@ def test_errors_name_the_option(place: Place, feed: Feed) -> None:
     with pytest.raises(StreamingQueryException) as refused:
         feed.drain(place, schema="id long, k string, n int")
     found = original(refused.value)
-    assert isinstance(found, sluice.SchemaMismatch)
+    assert isinstance(found, sluice.errors.SchemaMismatch)
     assert "mergeSchema" in found.message
     feed.drain(place, schema="id long, k string, n int", mergeSchema=True)
     assert [(row["id"], row["n"]) for row in place.rows()] == [(1, None), (2, 5)]

@@ -194,7 +194,7 @@ def test_what_is_refused_when_the_query_is_made(stream: Stream) -> None:
         with pytest.raises(Exception, match="sluice") as failed:
             stream.frame()
         error = original(failed.value)
-        assert isinstance(error, sluice.InvalidRequest)
+        assert isinstance(error, sluice.errors.InvalidRequest)
         return error.message
 
     assert "do you mean maxFilesPerTrigger or" in refused(maxFilePerTrigger=1)
@@ -203,6 +203,6 @@ def test_what_is_refused_when_the_query_is_made(stream: Stream) -> None:
         stream.options = {option: value}
         with pytest.raises(Exception, match=f"{option} is") as failed:
             stream.frame()
-        assert isinstance(original(failed.value), sluice.VersionNotFound)
+        assert isinstance(original(failed.value), sluice.errors.VersionNotFound)
     with pytest.raises(Exception, match="maxFilesPerTrigger is for streams"):
         stream.place.load(maxFilesPerTrigger=1).count()

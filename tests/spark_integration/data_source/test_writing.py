@@ -32,7 +32,7 @@ def held(place: Place) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in place.rows()), key=repr)
 
 
-def refused(place: Place, frame: DataFrame, mode: str = "append", **options: Any) -> sluice.SluiceError:
+def refused(place: Place, frame: DataFrame, mode: str = "append", **options: Any) -> sluice.errors.SluiceError:
     """The error a write ends with, as sluice raised it; Spark's own text must show it too."""
     with pytest.raises(PySparkException) as failed:
         place.write(frame, mode, **options)
@@ -65,7 +65,7 @@ def test_overwriting(place: Place) -> None:
     place.write(numbers(place, ("b", 20), ("b", 21)), "overwrite", replaceWhere="k = 'b'")
     assert held(place) == [("a", 1), ("b", 20), ("b", 21), ("c", 3)]
     error = refused(place, numbers(place, ("b", 1), ("z", 2)), "overwrite", replaceWhere="k = 'b'")
-    assert isinstance(error, sluice.ConstraintViolated)
+    assert isinstance(error, sluice.errors.ConstraintViolated)
     place.write(numbers(place, ("a", 10), ("d", 4)), "overwrite", partitionOverwriteMode="dynamic")
     assert held(place) == [("a", 10), ("b", 20), ("b", 21), ("c", 3), ("d", 4)]
     place.write(numbers(place, ("x", 0)), "overwrite")
@@ -82,7 +82,7 @@ def test_an_overwrite_keeps_what_came_after_the_version_it_was_made_on(place: Pl
     assert held(place) == [("a", 2), ("b", 2), ("b", 3)]
     table.append(pa.table({"k": ["a"], "v": pa.array([4], pa.int64())}))
     error = refused(place, doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0)
-    assert isinstance(error, sluice.ConcurrentModification)
+    assert isinstance(error, sluice.errors.ConcurrentModification)
     assert error.retryable
     assert held(place) == [("a", 2), ("a", 4), ("b", 2), ("b", 3)], "a commit that fails leaves nothing"
 
@@ -101,7 +101,7 @@ def test_a_lost_overwrite_is_told_before_its_rows_are_written(place: Place) -> N
     watched = place.spark.createDataFrame(made.rdd.mapPartitions(told), made.schema)
     before = sorted(Path(place.location).rglob("*.parquet"))
     error = refused(place, watched, "overwrite", replaceWhere="k = 'a'", readVersion=0)
-    assert isinstance(error, sluice.ConcurrentDeleteReadException)
+    assert isinstance(error, sluice.errors.ConcurrentDeleteReadException)
     assert ran.value == 0
     assert sorted(Path(place.location).rglob("*.parquet")) == before
     # the other partition is as it was
@@ -115,7 +115,7 @@ def test_a_write_may_be_stricter_than_its_table(place: Place) -> None:
     table.append(pa.table({"k": ["a"], "v": pa.array([3], pa.int64())}))
     doubled = numbers(place, ("a", 2))
     error = refused(place, doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0, isolation="Serializable")
-    assert isinstance(error, sluice.ConcurrentAppendException)
+    assert isinstance(error, sluice.errors.ConcurrentAppendException)
     assert "weaker" in refused(place, doubled, isolation="SnapshotIsolation").message
     assert "isolation" in refused(place, doubled, isolation="strict").message
     place.write(doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0)
@@ -127,13 +127,13 @@ def test_columns_are_checked_before_anything_is_written(place: Place) -> None:
     for columns, named in {"k string, v string": "v", "v string": "k", "k string, v long, w long": "w"}.items():
         rows = [("1",) * len(columns.split(","))] if "long" not in columns else [("1", 1, 1)]
         error = refused(place, numbers(place, *rows, columns=columns))
-        assert isinstance(error, sluice.SchemaMismatch)
+        assert isinstance(error, sluice.errors.SchemaMismatch)
         assert repr(named) in error.message
         assert "merge_schema" not in error.message
     error = refused(place, numbers(place, (None, 1)))
-    assert isinstance(error, sluice.SchemaMismatch)
+    assert isinstance(error, sluice.errors.SchemaMismatch)
     assert "'k'" in error.message
-    assert isinstance(refused(place, place.spark.sql("SELECT '1' AS k, INTERVAL 1 DAY AS v")), sluice.UnsupportedFeature)
+    assert isinstance(refused(place, place.spark.sql("SELECT '1' AS k, INTERVAL 1 DAY AS v")), sluice.errors.UnsupportedFeature)
     assert held(place) == []
     assert place.table().version == 0
     # a narrower type and another spelling fit
@@ -156,7 +156,7 @@ def test_nullable_columns_that_the_data_lacks_are_null(place: Place) -> None:
         begun.part(table).append(place.spark.sql("SELECT 'd' AS k"))
     assert len(place.rows()) == 3
     error = refused(place, place.spark.sql("SELECT 1L AS v"))
-    assert isinstance(error, sluice.SchemaMismatch)
+    assert isinstance(error, sluice.errors.SchemaMismatch)
     assert "'k' is NOT NULL" in error.message
 
 
@@ -167,7 +167,9 @@ def test_merge_schema_adds_columns(place: Place) -> None:
     place.write(numbers(place, (3,), columns="v long"), mergeSchema="true")
     assert held(place) == [("a", 1, None), ("b", 2, 2.5), (None, 3, None)]
     assert sorted(map(tuple, place.scan().collect()), key=repr) == held(place)
-    assert isinstance(refused(place, numbers(place, ("b", "x"), columns="k string, v string"), mergeSchema="true"), sluice.SchemaMismatch)
+    assert isinstance(
+        refused(place, numbers(place, ("b", "x"), columns="k string, v string"), mergeSchema="true"), sluice.errors.SchemaMismatch
+    )
 
 
 def test_an_applications_transaction_is_written_once(place: Place) -> None:
@@ -201,7 +203,7 @@ def test_a_creator_with_another_schema_is_told(place: Place) -> None:
     options = WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False)
     writer = SluiceWriter(options, numbers(place).schema)
     place.write(numbers(place, (1.5,), columns="w double"))
-    with pytest.raises(sluice.SchemaMismatch, match="created by another writer"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match="created by another writer"):
         writer.commit([writer.write(iter([pa.record_batch([["a"], pa.array([1], pa.int64())], names=["k", "v"])]))])
     assert held(place) == [(1.5,)]
 
@@ -245,9 +247,9 @@ def test_a_thread_of_its_own_needs_the_session(place: Place) -> None:
 
 def test_options_spark_passes_on_are_checked(place: Place) -> None:
     error = refused(place, numbers(place, ("a", 1)), mergeSchemas="true")
-    assert isinstance(error, sluice.InvalidRequest)
+    assert isinstance(error, sluice.errors.InvalidRequest)
     assert "mergeschemas" in error.message.lower()
-    assert isinstance(refused(place, numbers(place, ("a", 1)), partitionBy="nix"), sluice.InvalidRequest)
+    assert isinstance(refused(place, numbers(place, ("a", 1)), partitionBy="nix"), sluice.errors.InvalidRequest)
 
 
 def test_spark_writes_the_checkpoint_that_is_due(place: Place) -> None:
@@ -266,9 +268,9 @@ def test_an_append_that_was_computed_from_the_table_depends_on_what_it_read(plac
     place.write(numbers(place, ("a", 1), ("b", 2)))
     place.table().delete("k = 'a'")
     error = refused(place, numbers(place, ("sum", 3)), "append", readVersion=0)
-    assert isinstance(error, sluice.ConcurrentModification)
+    assert isinstance(error, sluice.errors.ConcurrentModification)
     error = refused(place, numbers(place, ("sum", 1)), "append", readVersion=0, readWhere="k = 'a'")
-    assert isinstance(error, sluice.ConcurrentModification)
+    assert isinstance(error, sluice.errors.ConcurrentModification)
     place.write(numbers(place, ("sum", 3)), "append", readVersion=1)
     place.write(numbers(place, ("blind", 3)), "append")
 
@@ -282,5 +284,5 @@ def test_an_append_whose_source_is_unknown_is_not_blind(place: Place) -> None:
     stale.delete("v < 9")
     place.write(place.load())
     assert place.table().history(limit=1)[0].is_blind_append is False
-    with pytest.raises(sluice.ConcurrentAppendException):
+    with pytest.raises(sluice.errors.ConcurrentAppendException):
         stale.commit()

@@ -40,7 +40,7 @@ def test_the_option_counts_before_the_setting_and_that_before_the_table(told: bo
 
 
 def test_a_setting_without_meaning_is_refused() -> None:
-    with pytest.raises(sluice.InvalidRequest, match=r"optimizeWrite\.enabled is 'perhaps'"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"optimizeWrite\.enabled is 'perhaps'"):
         is_wanted(None, "perhaps", {})
 
 
@@ -125,5 +125,5 @@ def test_rows_whose_metrics_are_observed_are_written_as_they_come(place: Place, 
 def test_the_data_source_refuses_what_it_cannot_do() -> None:
     source = SluiceDataSource({"path": "memory://nowhere", "optimizeWrite": "true"})
     for writer in (source.writer, source.streamWriter):
-        with pytest.raises(sluice.InvalidRequest, match="a Python data source gets them afterwards"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="a Python data source gets them afterwards"):
             writer(StructType(), False)

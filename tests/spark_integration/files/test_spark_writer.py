@@ -214,13 +214,13 @@ def test_what_footers_do_not_allow_is_refused_as_ever(place: Place) -> None:
     good = spark.sql("SELECT 1L AS k, DATE'2024-01-01' AS day, array(DATE'2024-01-01') AS days")
     table = save(place, good, place.location)
     assert is_by_spark(table)
-    refused(place, good.withColumn("k", F.expr("nullif(k, 1)")), sluice.NullNotAllowed, "'k' is NOT NULL")
+    refused(place, good.withColumn("k", F.expr("nullif(k, 1)")), sluice.errors.NullNotAllowed, "'k' is NOT NULL")
     later = F.date_add(F.col("day"), 365 * 9000)
-    refused(place, good.withColumn("day", later), sluice.SchemaMismatch, "'day' has the date .*, outside of the years")
-    refused(place, good.withColumn("days", F.array(later)), sluice.SchemaMismatch, "outside of the years")
-    refused(place, good.withColumn("k", F.lit("x")), sluice.SchemaMismatch, "k")
+    refused(place, good.withColumn("day", later), sluice.errors.SchemaMismatch, "'day' has the date .*, outside of the years")
+    refused(place, good.withColumn("days", F.array(later)), sluice.errors.SchemaMismatch, "outside of the years")
+    refused(place, good.withColumn("k", F.lit("x")), sluice.errors.SchemaMismatch, "k")
     table.set_properties({"delta.constraints.small": "k < 10"})
-    refused(place, good.withColumn("k", F.lit(10)), sluice.ConstraintViolated, "small")
+    refused(place, good.withColumn("k", F.lit(10)), sluice.errors.ConstraintViolated, "small")
     save(place, good.withColumn("k", F.lit(9)), place.location)
     assert sorted(row["k"] for row in place.rows()) == [1, 9]
 
@@ -230,8 +230,8 @@ def test_replaced_rows_must_satisfy_the_condition(place: Place) -> None:
     save(place, spark.range(4).selectExpr("id % 2 AS p", "id AS n"), place.location, by=("p",))
     ones = spark.range(3).selectExpr("1L AS p", "id + 10 AS n")
     assert is_by_spark(save(place, ones, place.location, "overwrite", replaceWhere="p = 1"))
-    refused(place, ones, sluice.ConstraintViolated, "of the rows do not satisfy", "overwrite", replaceWhere="p = 0")
-    refused(place, ones, sluice.ConstraintViolated, "of the rows do not satisfy", "overwrite", replaceWhere="n < 5")
+    refused(place, ones, sluice.errors.ConstraintViolated, "of the rows do not satisfy", "overwrite", replaceWhere="p = 0")
+    refused(place, ones, sluice.errors.ConstraintViolated, "of the rows do not satisfy", "overwrite", replaceWhere="n < 5")
     assert sorted(row["n"] for row in place.rows()) == [0, 2, 10, 11, 12]
     save(place, ones.selectExpr("0L AS p", "n"), place.location, "overwrite", partitionOverwriteMode="dynamic")
     assert sorted((row["p"], row["n"]) for row in place.rows()) == [(p, n) for p in (0, 1) for n in (10, 11, 12)]
@@ -340,7 +340,7 @@ def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
             t[place.table()].update(set={"id": "id + 1"})
         assert codecs(place.table()) == {"SNAPPY"}
         place.spark.conf.set(CODEC, "lzo")
-        with pytest.raises(sluice.InvalidRequest, match=f"{CODEC} is 'lzo'; it may be zstd"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=f"{CODEC} is 'lzo'; it may be zstd"):
             save(place, rows, by_setting)
     finally:
         place.spark.conf.unset(CODEC)

@@ -158,7 +158,7 @@ def _beside(
         if turn % _COMPACT_EVERY == _COMPACT_EVERY - 1:
             try:
                 tables[current].compact()
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 turn += 1  # without deletion vectors a change of the same files wins
                 continue
         else:

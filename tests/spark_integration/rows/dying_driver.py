@@ -71,7 +71,7 @@ def lose_first(table: DeltaTable, spark: SparkSession) -> None:
     other.table.update({"n": "n"}, "id = 97")
     try:
         tx.commit()
-    except sluice.ConcurrentModification:
+    except sluice.errors.ConcurrentModification:
         return
     raise AssertionError("the first one should have lost")
 

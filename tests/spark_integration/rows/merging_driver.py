@@ -93,7 +93,7 @@ def work(spark: SparkSession, task: Task, journal: TextIO) -> None:
             say(key=asked.key, number=number, table=count)
             try:
                 affected = carry_out(table, spark, asked)
-            except sluice.ConcurrentModification as lost:
+            except sluice.errors.ConcurrentModification as lost:
                 say(key=asked.key, lost=lost.rule)
             else:
                 say(key=asked.key, affected=affected)

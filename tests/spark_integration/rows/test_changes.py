@@ -198,7 +198,7 @@ def test_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
 
 def refused(spark: SparkSession, table: sluice.Table, frame: DataFrame, on: str, clause: Clause) -> str:
     tx = table.begin()
-    with pytest.raises((sluice.InvalidRequest, AnalysisException)) as told:
+    with pytest.raises((sluice.errors.InvalidRequest, AnalysisException)) as told:
         merge_rows(tx, spark, MergeRequest(frame, on, [clause], "t", "s"))
     assert tx.commit() is None
     return str(told.value)
@@ -217,7 +217,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSessio
     misspelt = refused(spark, table, frame, equal, Clause("matched", "update", None, {"idd": "1"}))
     assert "'idd' is not in the table, do you mean id? there are" in misspelt
     assert "cannot be resolved" in refused(spark, table, frame, equal, Clause("not_matched", "insert", "t.id > 1", {"id": "s.id"}))
-    with pytest.raises(sluice.InvalidRequest, match="no condition"), table.begin() as tx:
+    with pytest.raises(sluice.errors.InvalidRequest, match="no condition"), table.begin() as tx:
         merge_rows(tx, spark, MergeRequest(frame, equal, [UPSERT[0], UPSERT[0]], "t", "s"))
     assert table.refresh().version == 3
 
@@ -268,14 +268,14 @@ def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, pl
     first.commit()
     table.append(pa.Table.from_pylist([{"id": 5000}], SCHEMA))  # the condition of the second one excludes it
     second.commit()
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         third.commit()
     found = rows_of(table)
     assert found[1] == found[2] == ("new", (7, "n"))
     fourth = table.begin(isolation="Serializable")
     merged(spark, fourth, [6000])
     table.append(pa.Table.from_pylist([{"id": 6000}], SCHEMA))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         fourth.commit()
 
 
@@ -293,7 +293,7 @@ def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
         assert merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", insert, "t", "s")).inserted == 1
     table.delete("id IN (1, 4)")
     second.commit()
-    with pytest.raises(sluice.ConcurrentDeleteReadException, match="1 row"):
+    with pytest.raises(sluice.errors.ConcurrentDeleteReadException, match="1 row"):
         first.commit()  # without row 1, it would have inserted it
     found = rows_of(table)
     assert found[3] == found[7000] == ("new", (7, "n"))
@@ -329,7 +329,7 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
     assert rows_of(table) == expected
     assert [row for row in told(table) if row[0] == "insert"] == [("insert", -7, "new"), ("insert", 6000, "new")]
     files = {*Path(place.location).rglob("*.parquet")}
-    with pytest.raises(sluice.InvalidRequest, match="several rows of the source"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="several rows of the source"):
         merge([4, 4, 9000], *UPSERT)
     assert {*Path(place.location).rglob("*.parquet")} == files  # row 9000 was written already
     assert kept.getPersistentRDDs().size() == before
@@ -393,6 +393,6 @@ def test_a_merge_reads_nothing_between_its_keys(spark: SparkSession, place: Plac
     table.append(pa.table({"id": pa.array([700], pa.int64())}))
     first.commit()
     table.append(pa.table({"id": pa.array([1012], pa.int64())}))
-    with pytest.raises(sluice.ConcurrentAppendException):
+    with pytest.raises(sluice.errors.ConcurrentAppendException):
         second.commit()
     assert table.refresh().snapshot().to_arrow().num_rows == 30 + 5 + 2

@@ -181,7 +181,7 @@ def in_this_driver(place: Place, monkeypatch: pytest.MonkeyPatch, step: str, wha
     faults.plan(place.location, step, what)
     try:
         assert merge(table, place.spark, attempts=4) == 13
-    except (sluice.SluiceError, PySparkException, Py4JJavaError) as raised:
+    except (sluice.errors.SluiceError, PySparkException, Py4JJavaError) as raised:
         return raised
     finally:
         assert faults.passed(place.location), f"{step} was not passed"

@@ -193,7 +193,7 @@ def check(
             return merge_rows(tx, spark, MergeRequest(frame, str(on.sql), clauses, target_alias="t", schema_evolution=evolves))
 
     if expected is None:
-        with pytest.raises(sluice.InvalidRequest, match="several rows of the source"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="several rows of the source"):
             merge()
         return
     counts = merge()

@@ -38,12 +38,12 @@ def test_a_dataframe_and_arrow_data_become_one_commit(spark: SparkSession, place
 def test_a_dataframe_that_does_not_fit_is_refused_before_a_task_runs(spark: SparkSession, place: Place) -> None:
     table = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
     tx = sluice.transaction()
-    with pytest.raises(sluice.SchemaMismatch):
+    with pytest.raises(sluice.errors.SchemaMismatch):
         tx.part(table).append(spark.createDataFrame([("x",)], "n string"))
     assert tx.state == "open"
     strict = pa.schema([SCHEMA.field("day").with_nullable(False), SCHEMA.field("n")])
     keyed = sluice.Table.create(f"{place.location}-keyed", strict, coordinator=place.coordinator, properties=KEYED)
-    with pytest.raises(sluice.InvalidRequest, match="primary key"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="primary key"):
         tx.part(keyed).append(spark.createDataFrame([("x", 1)], "day string, n bigint"))
 
 
@@ -89,9 +89,9 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
     found = [(row["day"], row["n"]) for row in orders.refresh().snapshot().to_arrow().to_pylist()]
     assert sorted(found) == [("2026-01-02", 7), ("mon", 1), ("tue", 20), ("wed", 30)]
     assert stock.refresh().snapshot().to_arrow().to_pylist() == [{"day": "tue", "n": 2}]
-    with pytest.raises(sluice.InvalidRequest, match=r"sluice.transaction\(spark"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"sluice.transaction\(spark"):
         sluice.transaction(tables=[orders])[orders].merge(frame, "true")
-    with pytest.raises(sluice.InvalidRequest, match="session or the coordinator"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="session or the coordinator"):
         sluice.transaction(7, orders)
 
 
@@ -137,5 +137,5 @@ def test_a_consumers_transaction_takes_the_rows_and_operations_of_spark(spark: S
     assert log.refresh().snapshot().to_arrow().num_rows == 4
     with orders.consumer("totals", into=[totals, log], timeout_s=0) as consumer:
         assert consumer.position == 2
-        with pytest.raises(sluice.InvalidRequest, match="consumer and tables were given"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="consumer and tables were given"):
             sluice.transaction(spark, totals, consumer=consumer)

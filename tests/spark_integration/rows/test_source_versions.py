@@ -46,7 +46,7 @@ def test_a_later_version_is_refused(place: Place) -> None:
     with table.begin() as tx:
         place.table().append(rows(3))
         for says, source in LATER:
-            with pytest.raises(sluice.InvalidRequest, match=f"{says}.*works on version 1.*versionAsOf"):
+            with pytest.raises(sluice.errors.InvalidRequest, match=f"{says}.*works on version 1.*versionAsOf"):
                 merge_rows(tx, place.spark, MergeRequest(source(place), "t.id = s.id", UPSERT, "t", "s"))
     assert sorted(row["id"] for row in place.rows()) == [1, 2, 3]
 

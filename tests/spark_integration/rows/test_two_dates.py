@@ -101,5 +101,5 @@ def test_jobs_of_two_dates_both_commit(
     assert held == sorted([*(row for row in BEFORE if row[0] == 2), *new])
 
     meanwhile(monkeypatch, way, lambda: job.merge(values("2026-01-01")))
-    with pytest.raises(sluice.ConcurrentModification):  # both change a row, and would insert one twice
+    with pytest.raises(sluice.errors.ConcurrentModification):  # both change a row, and would insert one twice
         job.merge(values("2026-01-01", user=3))

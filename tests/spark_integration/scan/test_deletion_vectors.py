@@ -138,7 +138,7 @@ def test_a_missing_vector_is_named(mended: Place) -> None:
     vectors = [add.deletion_vector for add in mended.table().snapshot().raw.add_files() if add.deletion_vector is not None]
     [gone, *_] = [key for each in vectors if (key := vector_key(each))]
     (Path(mended.location) / gone).unlink()
-    with pytest.raises(sluice.MissingObject, match=Path(gone).name):
+    with pytest.raises(sluice.errors.MissingObject, match=Path(gone).name):
         mended.scan().collect()
 
 

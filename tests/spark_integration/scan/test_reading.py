@@ -85,7 +85,7 @@ def ids(frame: DataFrame) -> list[int]:
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-def refused(read: Any) -> sluice.SluiceError:
+def refused(read: Any) -> sluice.errors.SluiceError:
     with pytest.raises(PySparkException) as failed:
         read()
     error = original(failed.value)
@@ -163,7 +163,7 @@ def test_a_condition_with_or_skips_files_too(filled: Place) -> None:
     files = [part.value.num_rows for part in reader.partitions()]
     assert sum(files) == 4, "of sixteen: those whose bounds do not exclude it"
     assert ids(filled.load(where="id = 3 OR id = 30")) == [3, 30]
-    assert isinstance(refused(lambda: filled.load(where="nix = 3").collect()), sluice.PredicateError)
+    assert isinstance(refused(lambda: filled.load(where="nix = 3").collect()), sluice.errors.PredicateError)
 
 
 def test_versions_and_times(filled: Place) -> None:
@@ -176,9 +176,9 @@ def test_versions_and_times(filled: Place) -> None:
     assert ids(filled.scan(version=2)) == list(range(20))
     assert ids(filled.scan(timestamp=times[1])) == list(range(10))
     assert ids(filled.scan(timestamp=utc.isoformat())) == list(range(30))
-    assert isinstance(refused(lambda: filled.load(versionAsOf=9)), sluice.VersionNotFound)
-    assert isinstance(refused(lambda: filled.load(timestampAsOf="2001-01-01")), sluice.VersionNotFound)
-    assert isinstance(refused(lambda: filled.load(timestampAsOf="9000-01-01")), sluice.VersionNotFound)
+    assert isinstance(refused(lambda: filled.load(versionAsOf=9)), sluice.errors.VersionNotFound)
+    assert isinstance(refused(lambda: filled.load(timestampAsOf="2001-01-01")), sluice.errors.VersionNotFound)
+    assert isinstance(refused(lambda: filled.load(timestampAsOf="9000-01-01")), sluice.errors.VersionNotFound)
 
 
 def test_a_schema_chooses_columns(filled: Place) -> None:
@@ -186,28 +186,28 @@ def test_a_schema_chooses_columns(filled: Place) -> None:
     assert sorted(chosen.collect()) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     for schema, named in {"id int": "id", "nix string": "nix", "id bigint NOT NULL": "id", "s struct<x: int>": "s"}.items():
         error = refused(lambda schema=schema: filled.load(schema).collect())
-        assert isinstance(error, sluice.SchemaMismatch)
+        assert isinstance(error, sluice.errors.SchemaMismatch)
         assert named in error.message
 
 
 def test_errors_of_reading(place: Place, tmp_path: Path) -> None:
-    assert isinstance(refused(place.load), sluice.TableNotFound)
-    with pytest.raises(sluice.TableNotFound):
+    assert isinstance(refused(place.load), sluice.errors.TableNotFound)
+    with pytest.raises(sluice.errors.TableNotFound):
         place.scan()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").write_text("x")
-    assert isinstance(refused(Place(place.spark, str(tmp_path / "folder"), place.coordinator).load), sluice.NotATable)
-    assert isinstance(refused(Place(place.spark, "ftp://x/y", place.coordinator).load), sluice.UnknownScheme)
+    assert isinstance(refused(Place(place.spark, str(tmp_path / "folder"), place.coordinator).load), sluice.errors.NotATable)
+    assert isinstance(refused(Place(place.spark, "ftp://x/y", place.coordinator).load), sluice.errors.UnknownScheme)
 
 
 def test_a_missing_data_file_is_named(filled: Place) -> None:
     [gone, *_] = sorted(Path(filled.location).rglob("*.parquet"))
     gone.unlink()
     error = refused(lambda: filled.load().collect())
-    assert isinstance(error, sluice.MissingObject)
+    assert isinstance(error, sluice.errors.MissingObject)
     assert gone.name in error.message
     error = refused(lambda: filled.scan().collect())
-    assert isinstance(error, sluice.MissingObject)
+    assert isinstance(error, sluice.errors.MissingObject)
     assert gone.name in error.message
 
 
@@ -282,7 +282,7 @@ def test_a_table_of_another_writer_is_read_without_a_coordinator(place: Place) -
     expected = [(1, "é b"), (2, "x"), (3, None)]
     assert sorted(place.load(consistency="published").collect()) == expected
     assert sorted(place.scan(consistency="published").collect()) == expected
-    assert isinstance(refused(place.load), sluice.NotATable)
+    assert isinstance(refused(place.load), sluice.errors.NotATable)
 
 
 def test_every_level_shows_what_was_acknowledged(filled: Place) -> None:
@@ -359,5 +359,7 @@ def test_a_void_column_is_null_in_spark(place: Place) -> None:
 def test_a_coordinator_in_memory_is_refused_where_other_processes_would_read(place: Place) -> None:
     name = f"memory://{uuid.uuid4().hex}"
     sluice.Table.create(name, pa.schema([("id", pa.int64())]), coordinator=name).append(pa.table({"id": [1]}))
-    with pytest.raises(sluice.UnsupportedFeature, match=f"no file system for it.*coordinator {name} is in this one's memory.*embedded://"):
+    with pytest.raises(
+        sluice.errors.UnsupportedFeature, match=f"no file system for it.*coordinator {name} is in this one's memory.*embedded://"
+    ):
         sluice.read(place.spark, name, coordinator=name)

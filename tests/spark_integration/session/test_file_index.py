@@ -537,7 +537,7 @@ def test_a_missing_file_is_named(lonely: Place) -> None:
     with pytest.raises(PySparkException) as failed:
         lonely.load().collect()
     error = original(failed.value)
-    assert isinstance(error, sluice.MissingObject)
+    assert isinstance(error, sluice.errors.MissingObject)
     assert ".parquet is gone" in error.message
 
 

@@ -40,7 +40,7 @@ def test_the_default_mode_creates_a_table_and_refuses_another(place: Place) -> N
     for mode in (None, "error", "errorifexists", "ErrorIfExists"):
         with pytest.raises(AnalysisException, match="a table already exists") as failed:
             writer(place, ("c", 3)).mode(mode).save(place.location)
-        assert isinstance(failed.value, sluice.TableExists)
+        assert isinstance(failed.value, sluice.errors.TableExists)
         assert failed.value.getCondition() == "PATH_ALREADY_EXISTS"
     assert sorted(Path(place.location).rglob("*.parquet")) == files, "nothing was written"
 
@@ -67,7 +67,7 @@ def test_overwriting_by_condition_and_by_partition(place: Place) -> None:
     writer(place, ("a", 1), ("b", 2), ("c", 3)).partitionBy("k").save(place.location)
     writer(place, ("b", 20), replaceWhere="k = 'b'").mode("overwrite").save(place.location)
     assert held(place) == [("a", 1), ("b", 20), ("c", 3)]
-    with pytest.raises(sluice.ConstraintViolated, match="do not satisfy") as failed:
+    with pytest.raises(sluice.errors.ConstraintViolated, match="do not satisfy") as failed:
         writer(place, ("z", 2), replaceWhere="k = 'b'").mode("overwrite").save(place.location)
     assert isinstance(failed.value, PySparkException)
     writer(place, ("a", 10), partitionOverwriteMode="dynamic").mode("overwrite").save(place.location)
@@ -88,7 +88,7 @@ def test_a_schema_evolves_with_permission_only(place: Place) -> None:
     wider = numbers(place, ("b", 2, 3), columns="k string, v long, w long")
     with pytest.raises(AnalysisException, match="mergeSchema") as failed:
         wider.write.format("sluice").option("coordinator", place.coordinator).mode("append").save(place.location)
-    assert isinstance(failed.value, sluice.SchemaMismatch)
+    assert isinstance(failed.value, sluice.errors.SchemaMismatch)
     assert len(list(Path(place.location).rglob("*.parquet"))) == 1
     wider.write.format("sluice").option("coordinator", place.coordinator).option("mergeSchema", True).mode("append").save(place.location)
     assert held(place) == [("a", 1, None), ("b", 2, 3)]
@@ -163,7 +163,7 @@ def test_who_creates_at_once_is_one(place: Place) -> None:
         try:
             writer(place, ("a", number)).save(place.location)
             created.append(number)
-        except sluice.TableExists as error:
+        except sluice.errors.TableExists as error:
             refused.append(error)
 
     threads = [threading.Thread(target=create, args=(number,)) for number in range(3)]
@@ -180,7 +180,7 @@ def test_a_conflict_is_raised_as_what_it_is(place: Place) -> None:
     writer(place, ("a", 1), ("b", 2)).partitionBy("k").save(place.location)
     table = place.table()
     table.append(pa.table({"k": ["a"], "v": pa.array([4], pa.int64())}))
-    with pytest.raises(sluice.ConcurrentAppendException) as failed:
+    with pytest.raises(sluice.errors.ConcurrentAppendException) as failed:
         writer(place, ("a", 2), replaceWhere="k = 'a'", readVersion=0, isolation="Serializable").mode("overwrite").save(place.location)
     assert isinstance(failed.value, PySparkException)
     assert failed.value.retryable

@@ -66,7 +66,7 @@ def test_save_as_table_in_every_mode(names: Names, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match=r"a table sales.ORDERS already") as failed:
         names.write(("c", 3)).saveAsTable("sales.ORDERS")
     assert failed.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
-    assert isinstance(failed.value, sluice.TableExists)
+    assert isinstance(failed.value, sluice.errors.TableExists)
     names.write(("c", 3)).mode("ignore").saveAsTable("sales.orders")
     assert names.held("sales.orders") == [("a", 1), ("b", 2)]
     names.frame(("c", 3)).write.saveAsTable("sales.orders", "sluice", "append", "k", coordinator=names.coordinator)
@@ -98,7 +98,7 @@ def test_a_name_may_be_a_path(names: Names, tmp_path: Path) -> None:
         assert failed.value.getCondition() == "PATH_NOT_FOUND"
     names.write_to(name, ("a", 1)).create()
     for make in (names.write_to(name, ("b", 2)).create, lambda: names.write(("b", 2)).saveAsTable(name)):
-        with pytest.raises(sluice.TableExists):
+        with pytest.raises(sluice.errors.TableExists):
             make()
     names.write(("b", 2)).mode("append").saveAsTable(name)
     names.frame(("c", 3)).write.option("coordinator", names.coordinator).insertInto(name)
@@ -172,7 +172,7 @@ def test_write_to_appends_and_overwrites(names: Names) -> None:
     names.write_to("orders", ("b", 7)).overwrite((F.col("k") == "b") & (F.col("v") < 100))
     assert names.held("orders") == [("a", 1), ("b", 7), ("it's", 3)]
     names.write_to("orders", ("it's", 4)).overwrite(F.col("k") == "it's")
-    with pytest.raises(sluice.ConstraintViolated):
+    with pytest.raises(sluice.errors.ConstraintViolated):
         names.write_to("orders", ("z", 7)).overwrite(F.col("k") == "b")
     with pytest.raises(AnalysisException, match="cannot evaluate"):
         names.write_to("orders", ("z", 7)).overwrite(F.upper("k") == "B")

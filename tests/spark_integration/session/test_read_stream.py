@@ -40,7 +40,7 @@ def test_errors_are_those_of_spark_and_of_sluice(place: Place) -> None:
     reader = place.spark.readStream.format("sluice").option("coordinator", place.coordinator)
     with pytest.raises(AnalysisException) as missing:
         reader.load(place.location)
-    assert isinstance(missing.value, sluice.TableNotFound)
+    assert isinstance(missing.value, sluice.errors.TableNotFound)
     with pytest.raises(AnalysisException, match="do you mean startingVersion"):
         reader.option("startVersion", 1).load(place.location)
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):

@@ -53,8 +53,8 @@ def test_reads_use_sparks_own_scan(place: Place) -> None:
     reader = place.spark.read.format("sluice").option("coordinator", place.coordinator)
     assert reader.load([place.location]).count() == 15
     for told, error, options in (
-        ("latest version is 1", sluice.VersionNotFound, {"readChangeFeed": "true", "startingVersion": 9}),
-        ("'idd' of the given schema is not in", sluice.SchemaMismatch, {"schema": "idd long"}),
+        ("latest version is 1", sluice.errors.VersionNotFound, {"readChangeFeed": "true", "startingVersion": 9}),
+        ("'idd' of the given schema is not in", sluice.errors.SchemaMismatch, {"schema": "idd long"}),
     ):
         with pytest.raises(AnalysisException, match=told) as refused:
             place.load(**options)
@@ -64,7 +64,7 @@ def test_reads_use_sparks_own_scan(place: Place) -> None:
         reader.load([place.location, place.location])
     with pytest.raises(AnalysisException) as failed:
         reader.load(place.location + "-none")
-    assert isinstance(failed.value, sluice.TableNotFound)
+    assert isinstance(failed.value, sluice.errors.TableNotFound)
     with pytest.raises(AnalysisException, match="unknown option"):
         reader.option("versionasoff", 1).load(place.location)
 

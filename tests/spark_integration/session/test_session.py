@@ -43,9 +43,9 @@ def test_settings_reach_the_environment_of_the_jvm_to_come(monkeypatch: pytest.M
 
 def test_settings_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.spark_session.SparkContext._gateway", None)
-    with pytest.raises(sluice.UnknownScheme, match="zk://"):
+    with pytest.raises(sluice.errors.UnknownScheme, match="zk://"):
         sluice.configure(SparkSession.Builder(), coordinator="host:2181")
-    with pytest.raises(sluice.InvalidRequest, match="endpoint"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="endpoint"):
         sluice.configure(SparkSession.Builder(), storage_options={"endpoint": "http://x"})
 
 
@@ -53,7 +53,7 @@ def test_settings_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_settings_that_come_too_late_are_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str | None] = []
     monkeypatch.setattr("sluice.spark_session.start_embedded", started.append)
-    with pytest.raises(sluice.InvalidRequest, match="before the first session"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="before the first session"):
         sluice.configure(SparkSession.Builder(), coordinator="zk://another:2181/x")
     assert started == []
     sluice.configure(SparkSession.Builder())
@@ -73,7 +73,7 @@ def test_every_error_is_found_behind_sparks_text(text: str) -> None:
         assert error.message == text
     assert original(PySparkException("[X] Traceback (most recent call last):\nValueError: no")) is None
     chained = "Traceback:\nsluice.storage.errors.ObjectNotFound: a\n\nTraceback:\nsluice.storage.errors.MissingObject: b\n SQLSTATE: 1"
-    assert type(original(PySparkException(chained))) is sluice.MissingObject
+    assert type(original(PySparkException(chained))) is sluice.errors.MissingObject
 
 
 def test_the_stores_options_in_the_words_of_hadoop() -> None:

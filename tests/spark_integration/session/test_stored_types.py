@@ -85,7 +85,7 @@ def test_values_are_stored_as_sparks_own_tables_store_them(place: Place, native:
 def test_only_what_does_not_fit_is_cast(place: Place) -> None:
     place.create(pa.schema([("Id", pa.int64()), ("s", pa.struct([("x", pa.int32())])), ("n", pa.int16())]))
     frame = place.spark.sql("SELECT 1 AS id, named_struct('x', 1, 'y', 2) AS s, 5L AS n, 'more' AS more")
-    with pytest.raises(sluice.SchemaMismatch, match="'s' has no field y"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match="'s' has no field y"):
         place.write(frame)
     place.write(frame, mergeSchema=True)
     assert place.rows() == [{"Id": 1, "s": {"x": 1, "y": 2}, "n": 5, "more": "more"}]

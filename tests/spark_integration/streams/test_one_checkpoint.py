@@ -43,10 +43,12 @@ def test_the_slower_of_two_queries_is_refused(place: Place, feed: Feed) -> None:
             feed.ids(2)
             theirs.processAllAvailable()
             feed.ids(3)
-            with pytest.raises(sluice.ConcurrentTransactionException, match="another query that runs with the same checkpoint") as refused:
+            with pytest.raises(
+                sluice.errors.ConcurrentTransactionException, match="another query that runs with the same checkpoint"
+            ) as refused:
                 mine.processAllAvailable()
             assert isinstance(refused.value, StreamingQueryException)
-            assert isinstance(mine.exception(), sluice.ConcurrentTransactionException)
+            assert isinstance(mine.exception(), sluice.errors.ConcurrentTransactionException)
             assert theirs.isActive
         finally:
             theirs.stop()
@@ -66,7 +68,7 @@ def test_a_batch_whose_offsets_another_query_wrote_down_is_refused(place: Place,
         mine.processAllAvailable()
         shutil.copy(feed.checkpoint / "offsets" / "0", feed.checkpoint / "offsets" / "1")
         source.write.format("sluice").options(**place.options).mode("append").save(location)
-        with pytest.raises(sluice.ConcurrentTransactionException, match="another query that runs with the same checkpoint"):
+        with pytest.raises(sluice.errors.ConcurrentTransactionException, match="another query that runs with the same checkpoint"):
             mine.processAllAvailable()
     finally:
         mine.stop()

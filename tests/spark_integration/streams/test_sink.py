@@ -113,12 +113,12 @@ def test_of_two_runs_with_one_checkpoint_the_second_is_refused(place: Place, fee
     feed.drain(place, checkpoint=winner)
     feed.ids(3)
     query = feed.write(place, checkpoint=loser)
-    with pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 1") as refused:
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="other rows as batch 1") as refused:
         query.awaitTermination()
     assert isinstance(refused.value, StreamingQueryException)
     assert refused.value.facts["batch"] == 1
-    assert isinstance(query.exception(), sluice.ConcurrentTransactionException)
-    with pytest.raises(sluice.ConcurrentTransactionException):  # started again, it repeats its batch
+    assert isinstance(query.exception(), sluice.errors.ConcurrentTransactionException)
+    with pytest.raises(sluice.errors.ConcurrentTransactionException):  # started again, it repeats its batch
         feed.drain(place, checkpoint=loser)
     feed.drain(place, checkpoint=winner)
     assert ids(place) == [1, 2, 3]
@@ -137,10 +137,10 @@ def test_another_run_commits_between_the_look_and_the_commit(place: Place, feed:
         real(*arguments)
 
     monkeypatch.setattr(saving, "commit", commit)
-    with pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 1"):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="other rows as batch 1"):
         feed.drain(place)
     monkeypatch.undo()
-    with pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 1"):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="other rows as batch 1"):
         feed.drain(place)
     assert ids(place) == [1, 3]
 
@@ -153,7 +153,7 @@ def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Fee
     feed.ids(3)
     feed.drain(place)
     feed.ids(4)
-    with pytest.raises(sluice.ConcurrentTransactionException, match="has batch 2"):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="has batch 2"):
         feed.drain(place, checkpoint=copied)
     feed.drain(place)
     assert ids(place) == [1, 2, 3, 4]
@@ -166,11 +166,11 @@ def test_a_table_that_was_dropped_is_not_made_again_by_a_running_query(place: Pl
     query.processAllAvailable()
     place.table().drop()
     feed.ids(2)
-    with pytest.raises(sluice.TableNotFound, match="was there when this query started"):
+    with pytest.raises(sluice.errors.TableNotFound, match="was there when this query started"):
         query.processAllAvailable()
-    with pytest.raises(sluice.TableNotFound, match="wrote its batches up to 0 into a table"):
+    with pytest.raises(sluice.errors.TableNotFound, match="wrote its batches up to 0 into a table"):
         feed.write(place)
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         place.table()
     place.create(pa.schema([("id", pa.int64()), ("k", pa.string())]))
     feed.drain(place)
@@ -182,7 +182,7 @@ def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
     feed.drain(place)
     feed.put({"id": 2, "k": "b", "n": 5})
     wide = "id long, k string, n int"
-    with pytest.raises(sluice.SchemaMismatch, match="mergeSchema"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match="mergeSchema"):
         feed.drain(place, schema=wide)
     feed.drain(place, schema=wide, mergeSchema=True)
     assert [(row["id"], row["n"]) for row in place.rows()] == [(1, None), (2, 5)]

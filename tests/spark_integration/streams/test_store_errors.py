@@ -62,7 +62,7 @@ def copied(
             query.awaitTermination()
         except PySparkException as failed:
             found = original(failed)
-            may_be_repeated = isinstance(found, sluice.OutcomeUnknown) or (found is not None and found.retryable)
+            may_be_repeated = isinstance(found, sluice.errors.OutcomeUnknown) or (found is not None and found.retryable)
             if not may_be_repeated and SLOW_START not in str(failed):
                 raise
             continue

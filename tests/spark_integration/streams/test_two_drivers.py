@@ -50,7 +50,7 @@ def test_the_second_of_two_living_drivers_is_refused(place: Place, feed: Feed, s
                 mine.stop()
                 assert other.stdout.read() == "ConcurrentTransactionException\n"
             else:
-                assert isinstance(mine.exception(), sluice.ConcurrentTransactionException)
+                assert isinstance(mine.exception(), sluice.errors.ConcurrentTransactionException)
                 said, _ = other.communicate("", timeout=PATIENCE_S)
                 assert said == "stopped\n"
         finally:

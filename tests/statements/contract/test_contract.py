@@ -78,7 +78,7 @@ def outcome(case: Case, sql: Sql, catalog: sluice.Catalog, folder: Path) -> list
     before = state(catalog)
     try:
         return sql(case["do"].replace("{folder}", str(folder)))
-    except (sluice.SluiceError, PySparkException) as error:
+    except (sluice.errors.SluiceError, PySparkException) as error:
         assert state(catalog) == before
         return error
 
@@ -101,7 +101,7 @@ def mismatch(expected: Case, result: list[dict[str, Any]] | Exception, catalog: 
 
 def not_the_error(expected: Case, error: Exception) -> str:
     if expected.get("error") == "Spark":
-        is_right = not isinstance(error, sluice.SluiceError)
+        is_right = not isinstance(error, sluice.errors.SluiceError)
     else:
         is_right = expected.get("error") in {each.__name__ for each in type(error).__mro__}
     line, _, column = expected.get("at", "").partition(":")

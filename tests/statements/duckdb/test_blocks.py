@@ -51,7 +51,7 @@ def test_a_block_is_one_commit_and_its_statements_see_one_another(orders: Wareho
 )
 def test_a_statement_that_fails_takes_the_whole_block_back(warehouse: Warehouse, last: str, message: str) -> None:
     made(warehouse).sql("ALTER TABLE sales.orders ADD CONSTRAINT small CHECK (v < 100)")
-    with pytest.raises(sluice.SluiceError, match=message):
+    with pytest.raises(sluice.errors.SluiceError, match=message):
         warehouse.sql(f"BEGIN ATOMIC\nDELETE FROM sales.totals; DELETE FROM sales.orders WHERE id = 1;\n{last};\nEND")
     assert warehouse.rows("SELECT * FROM sales.orders") == ROWS
     assert warehouse.catalog.open("sales.totals").version == 0
@@ -81,7 +81,7 @@ def test_a_block_that_lost_is_repeated(warehouse: Warehouse, monkeypatch: pytest
 
     monkeypatch.setattr(blocks, "_run", late)
     rest = "INSERT INTO sales.totals SELECT day, sum(v) FROM sales.orders GROUP BY day; DELETE FROM sales.totals WHERE v > 100; END"
-    with pytest.raises(sluice.ConcurrentModification, match="orders"):
+    with pytest.raises(sluice.errors.ConcurrentModification, match="orders"):
         warehouse.sql(f"BEGIN ATOMIC ATTEMPTS 1 {rest}")
     assert warehouse.rows("SELECT * FROM sales.totals") == []
     ran[0] = 0
@@ -117,14 +117,14 @@ def test_a_lock_is_the_sessions(warehouse: Warehouse) -> None:
         thread.join()
         return raised[0] if raised else None
 
-    assert isinstance(apart(others, "LOCK TABLE sales.totals NOWAIT"), sluice.LeaseHeld)
+    assert isinstance(apart(others, "LOCK TABLE sales.totals NOWAIT"), sluice.errors.LeaseHeld)
     assert apart(mine, "DELETE FROM sales.totals") is None, "another thread of the session"
-    with pytest.raises(sluice.InvalidRequest, match=r"it was locked together with sales\.totals"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"it was locked together with sales\.totals"):
         sql(mine, "UNLOCK TABLE sales.orders")
-    with pytest.raises(sluice.InvalidRequest, match=r"this session holds no lock on sales\.orders"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"this session holds no lock on sales\.orders"):
         sql(others, "UNLOCK TABLE sales.orders")
     assert len(sql(mine, "UNLOCK")) == 2
-    with pytest.raises(sluice.InvalidRequest, match=r"line 1, column 31: .*depends on rows"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"line 1, column 31: .*depends on rows"):
         sql(mine, "LOCK TABLE sales.orders WHERE id = 3")
     sql(mine, "LOCK TABLE sales.totals")
     mine.release()
@@ -162,7 +162,7 @@ def test_a_wrong_column_is_no_unknown_condition(warehouse: Warehouse) -> None:
         ("UPDATE sales.orders SET vv = 1", "did you mean v"),
         ("MERGE INTO sales.orders o USING sales.totals s ON o.day = s.dya WHEN MATCHED THEN DELETE", "there is no column dya"),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=message):
+        with pytest.raises(sluice.errors.InvalidRequest, match=message):
             warehouse.sql(f"EXPLAIN CONFLICT {text} WITH DELETE FROM sales.orders")
     sparks = "UPDATE sales.orders SET v = 1 WHERE soundex(day) IN (SELECT soundex(day) FROM sales.totals)"
     warehouse.sql(f"EXPLAIN CONFLICT {sparks} WITH DELETE FROM sales.orders")

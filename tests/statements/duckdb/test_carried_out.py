@@ -114,7 +114,7 @@ def test_valid_statements_do_what_sqlite_does_and_wrong_ones_nothing(place: Plac
     text = bad[0].replace(bad[1], SPOILT[bad[1]], 1)
     try:
         place.run(text)
-    except sluice.SluiceError:
+    except sluice.errors.SluiceError:
         assert place.held() == (before, rows), text
     else:
         assert place.held()[0] - before in (0, 1), text

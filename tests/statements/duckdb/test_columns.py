@@ -54,10 +54,10 @@ def test_columns_are_changed(warehouse: Warehouse, table: sluice.Table) -> None:
     assert [str(each) for each in table.refresh().struct.fields[:2]] == ["s: struct<a: integer>", "id: long NOT NULL"]
     assert table.struct.named("id").metadata == {"comment": "it"}
     version = table.version
-    with pytest.raises(sluice.SluiceError, match="id"):
+    with pytest.raises(sluice.errors.SluiceError, match="id"):
         warehouse.sql("INSERT INTO sales.t (s) VALUES (NULL)")
     warehouse.sql("ALTER TABLE sales.t ALTER COLUMN id DROP NOT NULL", "INSERT INTO sales.t (id) VALUES (NULL)")
-    with pytest.raises(sluice.ConstraintViolated, match="column id cannot become NOT NULL"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match="column id cannot become NOT NULL"):
         warehouse.sql("ALTER TABLE sales.t ALTER COLUMN id SET NOT NULL")
     assert table.refresh().version == version + 2
 
@@ -72,7 +72,7 @@ def test_a_column_is_required_of_rows_that_are_added_meanwhile(table: sluice.Tab
         table.append(pa.table({"id": pa.array([None], pa.int64())}))
 
     monkeypatch.setattr(columns, "_check_no_nulls", checked)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.alter_columns([columns.ColumnChange(("id",), nullable=False)])
     assert table.refresh().struct.named("id").nullable
 
@@ -99,7 +99,7 @@ def test_a_column_is_required_of_rows_that_are_added_meanwhile(table: sluice.Tab
     ],
 )
 def test_changes_that_cannot_be_are_refused(warehouse: Warehouse, table: sluice.Table, change: str, message: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=message.replace("...", r"\.\.\.")):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message.replace("...", r"\.\.\.")):
         warehouse.sql(f"ALTER TABLE sales.t {change}")
     assert table.refresh().version == 1
 
@@ -131,13 +131,13 @@ def test_namespaces(warehouse: Warehouse) -> None:
     found = warehouse.catalog.namespace("shop")
     assert (found.comment, dict(found.properties)) == ("the shop", {"owner": "me"})
     assert warehouse.rows("SHOW NAMESPACES LIKE 's*'") == [("sales",), ("shop",)]
-    with pytest.raises(sluice.NamespaceExists):
+    with pytest.raises(sluice.errors.NamespaceExists):
         warehouse.sql("CREATE NAMESPACE shop")
-    with pytest.raises(sluice.InvalidRequest, match=r"column 15: a\.b has 2 parts"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"column 15: a\.b has 2 parts"):
         warehouse.sql("CREATE SCHEMA a.b")
     warehouse.sql("CREATE TABLE shop.t (id INT) USING sluice")
-    with pytest.raises(sluice.NamespaceNotEmpty):
+    with pytest.raises(sluice.errors.NamespaceNotEmpty):
         warehouse.sql("DROP SCHEMA shop")
     warehouse.sql("DROP TABLE shop.t", "DROP SCHEMA shop", "DROP SCHEMA IF EXISTS shop")
-    with pytest.raises(sluice.NamespaceNotFound):
+    with pytest.raises(sluice.errors.NamespaceNotFound):
         warehouse.sql("DROP NAMESPACE shop")

@@ -71,7 +71,7 @@ def test_without_such_words_one_succeeds(warehouse: Warehouse) -> None:
     def create(_: int) -> bool:
         try:
             warehouse.sql("CREATE TABLE sales.orders (id BIGINT)")
-        except sluice.TableExists:
+        except sluice.errors.TableExists:
             return False
         return True
 

@@ -52,7 +52,7 @@ def test_batch_reads_and_writes(people: Warehouse) -> None:
     assert people.rows("SELECT count(*) FROM default.people10m@v0") == [(0,)]
     assert people.rows("SELECT count(*) - (SELECT count(*) FROM default.people10m VERSION AS OF 0) FROM default.people10m") == [(2,)]
     people.sql("ALTER TABLE default.people10m SET TBLPROPERTIES ('department' = 'accounting', 'delta.appendOnly' = 'true')")
-    with pytest.raises(sluice.InvalidRequest, match="append"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="append"):
         people.sql("DELETE FROM default.people10m WHERE id = 1")
     assert people.rows("SHOW TBLPROPERTIES default.people10m ('department')") == [("department", "accounting")]
 
@@ -92,7 +92,7 @@ def test_schemas(warehouse: Warehouse) -> None:
         ("ALTER TABLE boxes ALTER COLUMN colA TYPE INT", "typeWidening"),
         ("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA", "identityColumns"),
     ):
-        with pytest.raises(sluice.UnsupportedFeature, match=feature):
+        with pytest.raises(sluice.errors.UnsupportedFeature, match=feature):
             warehouse.sql(text)
 
 
@@ -126,7 +126,7 @@ def test_clusters(warehouse: Warehouse, tmp_path: Path) -> None:
         ("OPTIMIZE table3 ZORDER BY (col0)", "clustered by col1, col0, and a file has one order"),
         ("OPTIMIZE table1 FULL", "the table is not clustered"),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=message):
+        with pytest.raises(sluice.errors.InvalidRequest, match=message):
             warehouse.sql(text)
 
 
@@ -149,13 +149,13 @@ def test_columns_that_are_filled_in(warehouse: Warehouse) -> None:
         (4, None, "new", 5),
         (5, None, "last", None),
     ]
-    with pytest.raises(sluice.ConstraintViolated, match="generated column day"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match="generated column day"):
         warehouse.sql("INSERT INTO events VALUES (6, NULL, DATE'2024-05-01', 'x', 1)")
-    with pytest.raises(sluice.InvalidRequest, match="column 'day' is generated: give it in no row"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="column 'day' is generated: give it in no row"):
         warehouse.sql("INSERT INTO events VALUES (6, NULL, DEFAULT, 'x', 1), (7, NULL, NULL, 'x', 1)")
     warehouse.sql("CREATE TABLE buckets (id BIGINT, b INT GENERATED ALWAYS AS (pmod(hash(id), 4))) USING DELTA")
     for statement in ("INSERT INTO buckets (id) VALUES (1)", "UPDATE buckets SET id = 1"):
-        with pytest.raises(sluice.UnsupportedFeature, match="pmod") as refused:
+        with pytest.raises(sluice.errors.UnsupportedFeature, match="pmod") as refused:
             warehouse.sql(statement)
         assert refused.value.features == ["Spark"]
     [(text,)] = warehouse.rows("SHOW CREATE TABLE events")

@@ -64,6 +64,6 @@ def coordinator() -> Iterator[str]:
 @examples(100)
 @given(text=texts, value=st.text(max_size=8))
 def test_no_text_is_too_much(coordinator: str, text: str, value: str) -> None:
-    with suppress(sluice.SluiceError):
+    with suppress(sluice.errors.SluiceError):
         run(text, {"p": value}, coordinator=coordinator)
     assert run("SELECT :p AS p", {"p": value}, coordinator=coordinator).column(0).to_pylist() == [value]

@@ -56,9 +56,9 @@ def prepare(sql: Callable[[str], object]) -> None:
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse, statement: str) -> None:
     prepare(warehouse.sql)
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 3 .*came first"):
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 3 .*came first"):
         warehouse.sql(f"IF VERSION 2 {statement}")
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         warehouse.sql(f"IF VERSION 4 {statement}")
     table = warehouse.catalog.open("sales.t")
     assert table.version == 3
@@ -69,7 +69,7 @@ def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse, stat
 @pytest.mark.parametrize("statement", REFUSED)
 def test_what_takes_no_version_is_refused(warehouse: Warehouse, statement: str) -> None:
     prepare(warehouse.sql)
-    with pytest.raises(sluice.InvalidRequest, match=REFUSED[statement]):
+    with pytest.raises(sluice.errors.InvalidRequest, match=REFUSED[statement]):
         warehouse.sql(f"IF VERSION 3 {statement}")
     assert warehouse.catalog.open("sales.t").version == 3
 
@@ -77,12 +77,12 @@ def test_what_takes_no_version_is_refused(warehouse: Warehouse, statement: str) 
 def test_the_version_is_a_number_or_a_parameter(warehouse: Warehouse) -> None:
     prepare(warehouse.sql)
     for wrong in ("", "x", "'3'", "-1", "1.5e0"):
-        with pytest.raises(sluice.InvalidRequest):
+        with pytest.raises(sluice.errors.InvalidRequest):
             warehouse.sql(f"IF VERSION {wrong} DELETE FROM sales.t")
     warehouse.rows("IF VERSION :v DELETE FROM sales.t WHERE id = :id", {"v": 3, "id": 1})
     warehouse.rows("IF VERSION ? DELETE FROM sales.t WHERE id = ?", [4, 2])
     assert warehouse.rows("SELECT * FROM sales.t") == []
-    with pytest.raises(sluice.InvalidRequest, match="there is no version -1"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="there is no version -1"):
         warehouse.rows("IF VERSION ? DELETE FROM sales.t", [-1])
 
 
@@ -91,9 +91,9 @@ def test_the_statements_of_a_block_say_the_version_of_their_table(warehouse: War
     warehouse.sql("CREATE TABLE sales.u (id INT) USING sluice")
     block = "BEGIN ATOMIC IF VERSION {} DELETE FROM sales.t WHERE id = 1; IF VERSION {} INSERT INTO sales.u VALUES (1); END"
     for versions in ((2, 0), (3, 1)):
-        with pytest.raises((sluice.ConcurrentModification, sluice.VersionNotFound)):
+        with pytest.raises((sluice.errors.ConcurrentModification, sluice.errors.VersionNotFound)):
             warehouse.sql(block.format(*versions))
-    with pytest.raises(sluice.InvalidRequest, match=r"an earlier statement of the block says IF VERSION 3"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"an earlier statement of the block says IF VERSION 3"):
         warehouse.sql("BEGIN ATOMIC IF VERSION 3 DELETE FROM sales.t; IF VERSION 2 INSERT INTO sales.t VALUES (1, 'a'); END")
     assert [warehouse.catalog.open(name).version for name in ("sales.t", "sales.u")] == [3, 0]
     warehouse.sql(block.format(3, 0))

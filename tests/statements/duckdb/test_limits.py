@@ -47,7 +47,7 @@ CONDITIONS = {
 )
 def test_conditions_have_a_limit(numbers: Warehouse, form: str, condition: str, message: str) -> None:
     began = time.process_time()
-    with pytest.raises(sluice.SluiceError, match=message) as refused:
+    with pytest.raises(sluice.errors.SluiceError, match=message) as refused:
         numbers.rows(form.format(condition))
     assert len(str(refused.value)) < 1500
     assert time.process_time() - began < 10  # it was some 20 s for 20,000 ANDs
@@ -57,7 +57,7 @@ def test_conditions_have_a_limit(numbers: Warehouse, form: str, condition: str, 
 def test_python_has_the_same_limits(numbers: Warehouse) -> None:
     table = numbers.catalog.open("sales.n")
     for where in ("(" * 500 + "id = 9" + ")" * 500, " OR ".join(["id = 9"] * 20_000)):
-        with pytest.raises(sluice.PredicateError, match="at most"):
+        with pytest.raises(sluice.errors.PredicateError, match="at most"):
             table.delete(where=where)
     assert table.refresh().version == 1
 
@@ -76,13 +76,13 @@ def test_what_is_within_the_limits_is_done(numbers: Warehouse) -> None:
 @pytest.mark.parametrize("time", ["'99999-01-01'", "'-5000-01-01'"])
 @pytest.mark.parametrize("form", ["SELECT * FROM sales.n TIMESTAMP AS OF {}", "RESTORE TABLE sales.n TO TIMESTAMP AS OF {}"])
 def test_times_are_within_the_years_of_the_calendar(numbers: Warehouse, form: str, time: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="not within the years 1 to 9999"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="not within the years 1 to 9999"):
         numbers.rows(form.format(time))
 
 
 @pytest.mark.parametrize("form", ["SELECT * FROM sales.n VERSION AS OF -1", "RESTORE TABLE sales.n TO VERSION AS OF -1"])
 def test_versions_begin_with_0(numbers: Warehouse, form: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="there is no version -1; versions begin with 0"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="there is no version -1; versions begin with 0"):
         numbers.rows(form)
 
 
@@ -103,7 +103,7 @@ def test_versions_begin_with_0(numbers: Warehouse, form: str) -> None:
 )
 def test_a_statement_that_is_not_complete_says_so(numbers: Warehouse, text: str) -> None:
     for written in (text, f"{text} ;"):
-        with pytest.raises(sluice.InvalidRequest, match="is not complete: something is missing after"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="is not complete: something is missing after"):
             numbers.rows(written)
 
 
@@ -112,17 +112,17 @@ def test_a_schema_has_a_depth(warehouse: Warehouse, tmp_path: Path, nested: int)
     kind: pa.DataType = pa.int32()
     for _ in range(nested):
         kind = pa.list_(kind)
-    with pytest.raises(sluice.SchemaMismatch, match=r"nested too deeply|at most 40 levels"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match=r"nested too deeply|at most 40 levels"):
         sluice.Table.create(tmp_path / "t", pa.schema([("a", kind)]), coordinator=warehouse.coordinator)
     written = "array<" * nested + "int" + ">" * nested
     for text in (
         f"CREATE TABLE sales.d (a {written}) USING sluice",
         f"CREATE TABLE sales.d (a {written.replace('array<', 'struct<x: ')}) USING sluice",
     ):
-        with pytest.raises(sluice.SchemaMismatch, match="nested too deeply"):
+        with pytest.raises(sluice.errors.SchemaMismatch, match="nested too deeply"):
             warehouse.sql(text)
     table = sluice.Table.create(tmp_path / "u", pa.schema([("a", pa.int32())]), coordinator=warehouse.coordinator)
-    with pytest.raises(sluice.SchemaMismatch):
+    with pytest.raises(sluice.errors.SchemaMismatch):
         table.append(pa.table({"a": [1], "b": pa.array([None], kind)}), merge_schema=True)
     assert table.refresh().version == 0
 
@@ -149,5 +149,5 @@ def test_copy_into_with_files_looks_at_those_only(warehouse: Warehouse, tmp_path
     monkeypatch.setattr(LocalStore, "list_from", list_from)
     warehouse.sql(f"COPY INTO sales.c FROM '{folder}' FILEFORMAT = JSON FILES = ('b.json')")
     assert [each for each in asked if each.endswith(".json") and not each.startswith("_delta_log")] == ["b.json"]
-    with pytest.raises(sluice.InvalidRequest, match=r"d\.json is not there"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"d\.json is not there"):
         warehouse.sql(f"COPY INTO sales.c FROM '{folder}' FILEFORMAT = JSON FILES = ('a.json', 'd.json')")

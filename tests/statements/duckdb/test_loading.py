@@ -60,7 +60,7 @@ def test_files_of_all_formats(warehouse: Warehouse, folder: Path) -> None:
     assert warehouse.rows(f"COPY INTO sales.t FROM '{folder}/e.csv' FILEFORMAT = CSV") == [(1, 1, 1, 0)]
     assert warehouse.rows("SELECT * FROM sales.t") == [(4, "x; y"), (5, None), (6, "j"), (7, None), (9, "nine")]
     pq.write_table(pa.table({"id": [10], "more": [True]}), folder / "m.parquet")
-    with pytest.raises(sluice.SchemaMismatch, match=r"m\.parquet: the data has column 'more'"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match=r"m\.parquet: the data has column 'more'"):
         warehouse.sql(f"COPY INTO sales.t FROM '{folder}/m.parquet' FILEFORMAT = PARQUET")
     warehouse.sql(f"COPY INTO sales.t FROM '{folder}/m.parquet' FILEFORMAT = PARQUET COPY_OPTIONS ('mergeSchema' = 'true')")
     assert warehouse.rows("SELECT id, more FROM sales.t WHERE more") == [(10, True)]
@@ -133,7 +133,7 @@ def test_a_copy_that_fails_loads_nothing(warehouse: Warehouse, folder: Path) -> 
         (f"FROM (SELECT id, 1 AS more FROM '{folder}/d.json') FILEFORMAT = JSON", "d.json: the data has column 'more'"),
         (f"FROM '{folder}' PATTERN = '*'", "expected FILEFORMAT"),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=message):
+        with pytest.raises(sluice.errors.InvalidRequest, match=message):
             warehouse.sql(f"COPY INTO sales.t {text}")
     assert warehouse.catalog.open("sales.t").version == 0
 
@@ -145,7 +145,7 @@ def test_files_that_are_gone_are_named_and_taken_out(warehouse: Warehouse) -> No
     path = table.snapshot().files("id = 1")["path"][0].as_py()
     (Path(table.location.removeprefix("file://")) / path).unlink()
     assert [row[0] for row in warehouse.rows("FSCK REPAIR TABLE sales.t DRY RUN")] == [path]
-    with pytest.raises(sluice.MissingObject):
+    with pytest.raises(sluice.errors.MissingObject):
         warehouse.rows("SELECT id FROM sales.t")
     assert [row[0] for row in warehouse.rows("FSCK REPAIR TABLE sales.t")] == [path]
     assert warehouse.rows("SELECT id FROM sales.t") == [(2,)]
@@ -165,12 +165,12 @@ def test_deleted_rows_are_purged_and_tables_handed_over(warehouse: Warehouse) ->
     assert table.refresh().snapshot().raw.files["deletion_vector"].null_count == 1
     assert [row[1:] for row in warehouse.rows("ANALYZE TABLE sales.t COMPUTE STATISTICS FOR ALL COLUMNS")] == [(0, 0, 0, 0)]
     for clause in ("COMPUTE STATISTICS NOSCAN", "PARTITION (v = 1) COMPUTE STATISTICS"):
-        with pytest.raises(sluice.UnsupportedFeature, match=f"without {clause.split()[-1 if 'NOSCAN' in clause else 0]}"):
+        with pytest.raises(sluice.errors.UnsupportedFeature, match=f"without {clause.split()[-1 if 'NOSCAN' in clause else 0]}"):
             warehouse.sql(f"ANALYZE TABLE sales.t {clause}")
-    with pytest.raises(sluice.InvalidRequest, match="column 'missing' is not in the table"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="column 'missing' is not in the table"):
         warehouse.sql("ANALYZE TABLE sales.t COMPUTE STATISTICS FOR COLUMNS missing")
     warehouse.sql("DETACH TABLE sales.t", f"ATTACH TABLE delta.`{table.location}` AS sales.back")
     assert warehouse.rows("SELECT id FROM sales.back") == [(2,), (3,)]
     assert [each.full_name for each in warehouse.catalog.tables("sales")] == ["sales.back"]
-    with pytest.raises(sluice.InvalidRequest, match="name the table by its location"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="name the table by its location"):
         warehouse.sql("ATTACH TABLE sales.t")

@@ -78,7 +78,7 @@ def test_random_merges_are_what_the_reference_says(warehouse: Warehouse, seed: i
             found = changes(list(held.elements()), wanted.source, wanted.on, wanted.rules)
         except Ambiguous:
             refused += 1
-            with pytest.raises(sluice.InvalidRequest, match="several rows of the source change the same row"):
+            with pytest.raises(sluice.errors.InvalidRequest, match="several rows of the source change the same row"):
                 warehouse.sql(text)
             continue
         version = warehouse.catalog.open("sales.t").version
@@ -137,7 +137,7 @@ def test_what_a_statement_reads_of_its_own_table_counts_as_read(
         return counts
 
     monkeypatch.setattr(engine, "change", late)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         warehouse.sql(statement)
     assert warehouse.rows("SELECT id, v FROM sales.o") == [(2, 5)]
 
@@ -195,7 +195,7 @@ def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
     ],
 )
 def test_a_change_that_fails_changes_nothing(tables: Warehouse, text: str, message: str) -> None:
-    with pytest.raises(sluice.SluiceError, match=message):
+    with pytest.raises(sluice.errors.SluiceError, match=message):
         tables.sql(text)
     assert tables.catalog.open("sales.t").version == 1
 
@@ -226,7 +226,7 @@ def test_rows_with_a_primary_key(warehouse: Warehouse) -> None:
     assert warehouse.rows(merge)[0][1:] == (2, 0, 2)
     assert warehouse.rows("SELECT * FROM sales.k") == sorted(held, key=repr)
     for values in ("id = t.id + 1", "p = 'b'"):
-        with pytest.raises(sluice.InvalidRequest, match="a row is identified by its partition and its primary key"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="a row is identified by its partition and its primary key"):
             warehouse.sql(
                 f"MERGE INTO sales.k t USING {rows} ON t.id = s.id AND t.p = s.p WHEN MATCHED AND s.n = 10 THEN UPDATE SET {values}"
             )
@@ -251,7 +251,7 @@ def test_a_statement_has_one_connection(warehouse: Warehouse, monkeypatch: pytes
     monkeypatch.setattr(duckdb, "connect", connecting)
     warehouse.sql("MERGE INTO sales.t USING sales.s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
     assert len(made) == 1
-    with pytest.raises(sluice.InvalidRequest, match="__sluice_source"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="__sluice_source"):
         warehouse.sql("DELETE FROM sales.t WHERE id IN (SELECT __sluice_source.id FROM sales.s)")
     assert len(made) == 2
     assert warehouse.rows("SELECT count(*) FROM sales.t") == [(3,)]
@@ -261,7 +261,7 @@ def test_views_of_a_query_are_gone_after_it() -> None:
     request = LocalRequest("SELECT 1")
     assert run(request, Span(0, 8), "SELECT a FROM one", {"one": pa.table({"a": [1]})}).to_pylist() == [{"a": 1}]
     for text in ("SELECT a FROM one", "SELECT a FROM two"):
-        with pytest.raises(sluice.InvalidRequest, match="does not exist"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="does not exist"):
             run(request, Span(0, 8), text, {"three": pa.table({"a": [3]})})
     [connection] = request.connections
     assert connection.sql("SHOW ALL TABLES").fetchall() == []

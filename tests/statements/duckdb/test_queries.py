@@ -39,7 +39,7 @@ def test_queries_with_joins_parameters_and_versions(orders: Warehouse) -> None:
     assert orders.rows("FROM sales.orders SELECT orders.id LIMIT 0") == []
     moment = datetime.fromtimestamp(orders.catalog.open("sales.orders").snapshot(1).timestamp / 1000, timezone.utc)
     assert orders.rows(f"SELECT count(*) FROM sales.orders TIMESTAMP AS OF '{moment.isoformat()}'") == [(3,)]
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         orders.rows("SELECT * FROM sales.orders TIMESTAMP AS OF '2020-01-01'")
 
 
@@ -102,7 +102,7 @@ def test_only_columns_and_files_that_matter_are_read(orders: Warehouse, monkeypa
     ],
 )
 def test_a_query_reaches_nothing_but_tables(warehouse: Warehouse, text: str) -> None:
-    with pytest.raises(sluice.InvalidRequest):
+    with pytest.raises(sluice.errors.InvalidRequest):
         warehouse.rows(text)
 
 
@@ -112,7 +112,7 @@ def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
         assert orders.rows("SELECT id FROM sales.orders WHERE cast(id AS STRING) = ?", [value]) == []
         assert orders.rows("DELETE FROM sales.orders WHERE cast(id AS STRING) = :x", {"x": value}) == [(0,)]
     assert orders.rows("SELECT count(*) FROM sales.orders") == [(3,)]
-    with pytest.raises(sluice.InvalidRequest, match="line 2, column 8: this parameter has no value"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="line 2, column 8: this parameter has no value"):
         orders.rows("SELECT 1,\n       :y", {"x": 1})
 
 
@@ -139,7 +139,7 @@ def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
     ],
 )
 def test_errors_show_the_place(orders: Warehouse, text: str, message: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message):
         orders.rows(text)
 
 
@@ -174,7 +174,7 @@ def test_changes_between_versions_and_times(orders: Warehouse) -> None:
         (f"{since}, 3)", "one bound is a version and the other one a time"),
         ("SELECT * FROM sales.orders@2026", "yyyyMMddHHmmssSSS"),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=message):
+        with pytest.raises(sluice.errors.InvalidRequest, match=message):
             orders.rows(text)
 
 
@@ -189,7 +189,7 @@ def test_changes_between_versions_and_times(orders: Warehouse) -> None:
     ],
 )
 def test_what_needs_spark_says_so(orders: Warehouse, text: str) -> None:
-    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark") as refused:
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="needs Spark") as refused:
         orders.rows(text)
     assert refused.value.features == ["Spark"]
 
@@ -201,7 +201,7 @@ def test_columns_of_one_name_that_nothing_confuses(orders: Warehouse) -> None:
 
 
 def test_a_query_of_much_data_is_left_to_spark(orders: Warehouse) -> None:
-    with pytest.raises(sluice.UnsupportedFeature, match="reads 0 MiB of data files"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="reads 0 MiB of data files"):
         orders.rows("SELECT * FROM sales.orders", max_bytes=10)
     assert orders.rows("SELECT id FROM sales.orders WHERE day = DATE'2030-01-01'", max_bytes=10) == []
 
@@ -218,9 +218,9 @@ def test_a_path_may_name_a_version(orders: Warehouse) -> None:
     orders.sql(f"INSERT INTO sales.orders SELECT * FROM sluice.`{place}@v{before}`")
     assert table.refresh().history(limit=1)[0].is_blind_append is True, "a version never changes"
     assert orders.rows("SELECT count(*) FROM sales.orders") == count
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         orders.rows(f"SELECT * FROM sluice.`{place}@v99`")
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         orders.sql(f"INSERT INTO sluice.`{place}@v{before}` SELECT 1, NULL, 1")
     orders.sql(f"CREATE TABLE sluice.`{place}@v{before}` (id INT)")
     assert orders.rows(f"SELECT count(*) FROM sluice.`{place}@v{before}`") == [(0,)], "what exists wins"

@@ -68,7 +68,7 @@ def test_an_insert_depends_on_the_rows_of_its_own_table_that_it_reads(
         append(*given, **named)
 
     monkeypatch.setattr(Transaction, "append", late)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         orders.sql(f"INSERT INTO sales.orders {query}")
 
 
@@ -81,7 +81,7 @@ def test_an_insert_depends_on_the_rows_of_its_own_table_that_it_reads(
     ],
 )
 def test_rows_that_do_not_fit_are_refused(orders: Warehouse, text: str, message: str) -> None:
-    with pytest.raises(sluice.SluiceError, match=message):
+    with pytest.raises(sluice.errors.SluiceError, match=message):
         orders.sql(text)
     assert orders.catalog.open("sales.orders").version == 1
 
@@ -122,6 +122,6 @@ def test_update_delete_and_merge(orders: Warehouse) -> None:
     ],
 )
 def test_changes_that_need_spark_say_so(orders: Warehouse, text: str, message: str) -> None:
-    with pytest.raises(sluice.UnsupportedFeature, match=f"{message}.*needs Spark") as refused:
+    with pytest.raises(sluice.errors.UnsupportedFeature, match=f"{message}.*needs Spark") as refused:
         orders.sql(text)
     assert refused.value.features == ["Spark"]

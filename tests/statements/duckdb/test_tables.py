@@ -60,18 +60,18 @@ def test_tables_are_altered_cared_for_and_dropped(warehouse: Warehouse) -> None:
     )
     assert warehouse.rows("SELECT n FROM sales.v") == [(1,)]
     assert warehouse.catalog.open("sales.v").properties["owner"] == "me"
-    with pytest.raises(sluice.InvalidRequest, match="hours"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="hours"):
         warehouse.sql("VACUUM sales.v RETAIN 0 HOURS")
-    with pytest.raises(sluice.TableExists, match=r"line 1, column 14: a table sales\.v already exists"):
+    with pytest.raises(sluice.errors.TableExists, match=r"line 1, column 14: a table sales\.v already exists"):
         warehouse.sql("CREATE TABLE sales.v USING sluice AS SELECT 1 AS a")
-    with pytest.raises(sluice.UnsupportedFeature, match="a table of parquet; that needs Spark"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="a table of parquet; that needs Spark"):
         warehouse.sql("CREATE TABLE p (a INT) USING parquet")
     for text in (
         "CREATE TABLE sales.p (a CHAR(10)) USING sluice",
         "CREATE TABLE sales.p (a STRUCT<b: VARCHAR(10)>) USING sluice",
         "ALTER TABLE sales.v ADD COLUMN (a ARRAY<VARCHAR(10)>)",
     ):
-        with pytest.raises(sluice.UnsupportedFeature, match="write VARCHAR\\(n\\), or STRING inside of others"):
+        with pytest.raises(sluice.errors.UnsupportedFeature, match="write VARCHAR\\(n\\), or STRING inside of others"):
             warehouse.sql(text)
 
 
@@ -84,18 +84,18 @@ def test_texts_of_limited_length(warehouse: Warehouse) -> None:
         {},
         {"__CHAR_VARCHAR_TYPE_STRING": "varchar(1)"},
     ]
-    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(3\) of a_b .*length\(`a_b`\) <= 3"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"varchar\(3\) of a_b .*length\(`a_b`\) <= 3"):
         warehouse.sql("INSERT INTO sales.l VALUES ('ok', NULL, NULL), ('long', NULL, NULL)")
-    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(1\) of more"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"varchar\(1\) of more"):
         table.update({"more": "'xy'"})
     shown = warehouse.rows("SHOW CREATE TABLE sales.l")[0][0]
     assert "`a_b` varchar(3) COMMENT 'short'" in shown
     assert ("a_b", "varchar(3)", "short") in warehouse.rows("DESCRIBE TABLE sales.l")
     warehouse.sql("ALTER TABLE sales.l ALTER COLUMN `a_b` COMMENT 'shorter'", "CREATE TABLE sales.k LIKE sales.l")
     assert warehouse.catalog.open("sales.k").struct == table.refresh().struct
-    with pytest.raises(sluice.UnsupportedFeature, match="the length of its texts stays as it is"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="the length of its texts stays as it is"):
         warehouse.sql("ALTER TABLE sales.l ALTER COLUMN more TYPE VARCHAR(2)")
-    with pytest.raises(sluice.UnsupportedFeature, match="no length of a text in another column"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="no length of a text in another column"):
         warehouse.sql("ALTER TABLE sales.l ADD COLUMN s.y VARCHAR(2)")
     assert len(warehouse.rows("SELECT * FROM sales.l")) == 2
 
@@ -112,7 +112,7 @@ def test_texts_of_limited_length(warehouse: Warehouse) -> None:
 )
 def test_wrong_definitions_show_the_place(warehouse: Warehouse, text: str, message: str) -> None:
     warehouse.sql("CREATE TABLE sales.t (id INT, name STRING) USING sluice")
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message):
         warehouse.sql(text)
     assert [each.full_name for each in warehouse.catalog.tables("sales")] == ["sales.t"]
     assert warehouse.catalog.open("sales.t").version == 0
@@ -136,7 +136,7 @@ def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
         ("COMPACT sales.t PARTITION (id = 1) MINOR", "id is no partition column; those are p"),
         ("COMPACT sales.tt MINOR", "did you mean sales.t"),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=message):
+        with pytest.raises(sluice.errors.InvalidRequest, match=message):
             warehouse.sql(text)
 
 
@@ -153,7 +153,7 @@ def test_compactions_of_a_partition(warehouse: Warehouse) -> None:
 )
 def test_statements_without_a_meaning_here_are_explained(warehouse: Warehouse, text: str, message: str) -> None:
     warehouse.sql("CREATE TABLE sales.t (id INT, p INT) USING sluice PARTITIONED BY (p)")
-    with pytest.raises(sluice.UnsupportedFeature, match=message) as refused:
+    with pytest.raises(sluice.errors.UnsupportedFeature, match=message) as refused:
         warehouse.sql(text)
     assert refused.value.features != ["Spark"]
 
@@ -161,14 +161,14 @@ def test_statements_without_a_meaning_here_are_explained(warehouse: Warehouse, t
 def test_a_namespace_goes_with_its_tables(warehouse: Warehouse) -> None:
     warehouse.sql("CREATE TABLE sales.t (id INT) USING sluice", "INSERT INTO sales.t VALUES (1)")
     warehouse.sql(f"CREATE TABLE sales.own (id INT) USING sluice LOCATION '{warehouse.folder}/own'")
-    with pytest.raises(sluice.NamespaceNotEmpty, match="sales has tables"):
+    with pytest.raises(sluice.errors.NamespaceNotEmpty, match="sales has tables"):
         warehouse.sql("DROP NAMESPACE sales RESTRICT")
     warehouse.sql("DROP SCHEMA sales CASCADE", "DROP DATABASE IF EXISTS sales CASCADE")
     assert [each.name for each in warehouse.catalog.namespaces()] == ["default"]
     assert warehouse.rows(f"SELECT * FROM sluice.`{warehouse.folder}/own`") == []
     warehouse.sql("UNDROP TABLE sales.t AS back")
     assert warehouse.rows("SELECT id FROM back") == [(1,)]
-    with pytest.raises(sluice.InvalidRequest, match="default cannot be dropped"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="default cannot be dropped"):
         warehouse.sql("DROP NAMESPACE default CASCADE")
     assert warehouse.rows("SELECT id FROM back") == [(1,)]
 
@@ -186,9 +186,9 @@ def test_what_the_coordinator_knows_is_shown(warehouse: Warehouse) -> None:
         assert held[:1] + held[2:3] == ("sales.t", "held")
     assert warehouse.rows("SHOW LOCKS") == warehouse.rows("SHOW QUEUE IN sales.t") == []
     assert [row[3] for row in warehouse.rows("SHOW TRANSACTIONS IN sales.t LIMIT 1")] == ["WRITE"]
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         warehouse.rows("SHOW LOCKS IN sales.none")
-    with pytest.raises(sluice.UnsupportedFeature, match="a lock belongs to a session"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="a lock belongs to a session"):
         warehouse.sql("LOCK TABLE sales.t")
 
 
@@ -206,7 +206,7 @@ def test_what_the_coordinator_knows_is_shown(warehouse: Warehouse) -> None:
     ],
 )
 def test_a_table_keeps_each_of_its_constraints(warehouse: Warehouse, definition: str, message: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message):
         warehouse.sql(f"CREATE TABLE sales.c {definition}")
     assert not warehouse.catalog.exists("sales.c")
 
@@ -232,5 +232,5 @@ def test_a_columns_constraint_keeps_its_name(warehouse: Warehouse) -> None:
 )
 def test_what_a_change_of_columns_would_not_keep_is_refused(warehouse: Warehouse, change: str) -> None:
     warehouse.sql("CREATE TABLE sales.c (a INT) USING sluice")
-    with pytest.raises(sluice.InvalidRequest, match=r"a column takes no [A-Z ]+ here; leave it out"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"a column takes no [A-Z ]+ here; leave it out"):
         warehouse.sql(f"ALTER TABLE sales.c {change}")

@@ -60,7 +60,7 @@ def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehou
         for text, message in REFUSED:
             with pytest.raises(Exception, match=message) as refused:
                 warehouse.sql(f"BEGIN ATOMIC\nDELETE FROM sales.orders;\n{text};\nEND")
-            assert isinstance(refused.value, sluice.SluiceError)
+            assert isinstance(refused.value, sluice.errors.SluiceError)
         for text, message in (
             ("BEGIN ATOMIC END", "column 14: expected a statement"),
             ("BEGIN ATOMIC DELETE FROM sales.orders END", "expected a semicolon after each statement"),
@@ -69,7 +69,7 @@ def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehou
             ("BEGIN ATOMIC BEGIN ATOMIC DELETE FROM sales.orders; END; END", "a block has no blocks in it"),
             ("BEGIN ATOMIC DELETE FROM sales.orders; END END", "expected a semicolon after each statement"),
         ):
-            with pytest.raises(sluice.InvalidRequest, match=message):
+            with pytest.raises(sluice.errors.InvalidRequest, match=message):
                 warehouse.sql(text)
     finally:
         warehouse.spark.catalog.dropTempView("plain")
@@ -79,7 +79,7 @@ def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehou
 def test_a_statement_that_fails_takes_the_whole_block_back(warehouse: Warehouse) -> None:
     orders = warehouse.made("sales.orders", ORDERS, *ROWS, properties={"delta.constraints.small": "v < 100"})
     totals = warehouse.made("sales.totals", TOTALS)
-    with pytest.raises(sluice.ConstraintViolated, match=r"^line 2, column 2: (.|\n)*\n   UPDATE sales.orders .*\n   \^{45}$"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"^line 2, column 2: (.|\n)*\n   UPDATE sales.orders .*\n   \^{45}$"):
         warehouse.sql("BEGIN ATOMIC DELETE FROM sales.totals;\n UPDATE sales.orders SET v = 1000 WHERE id = 3; END")
     for last in (
         "UPDATE sales.orders SET v = CAST(day AS DOUBLE)",
@@ -122,7 +122,7 @@ def test_what_a_block_reads_counts_and_a_lost_block_is_repeated(warehouse: Wareh
     text = "INSERT INTO sales.totals SELECT day, sum(v) FROM sales.orders GROUP BY day; DELETE FROM sales.totals WHERE v > 100; END"
     new = pa.Table.from_pylist([{"id": 9, "day": "mo", "v": 1.0}], ORDERS)
     ran = between(monkeypatch, lambda: orders.append(new))
-    with pytest.raises(sluice.ConcurrentModification, match=r"orders") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"orders") as lost:
         warehouse.sql(f"BEGIN ATOMIC ATTEMPTS 1 {text}")
     assert lost.value.rule == "appended-what-i-read"
     assert warehouse.held("sales.totals") == []
@@ -175,8 +175,8 @@ def test_values_and_names_in_a_block_stay_values_and_names(warehouse: Warehouse)
         "BEGIN ATOMIC INSERT INTO sales.totals VALUES (?, ?); UPDATE sales.totals SET day = ? WHERE day = ?; END", [evil, 1, "\\", evil]
     )
     assert warehouse.held("sales.totals") == [("\\", 1.0)]
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         warehouse.sql("BEGIN ATOMIC DELETE FROM sales.`totals; END; DROP TABLE sales.totals`; END")
-    with pytest.raises(sluice.InvalidRequest, match="column 58: this parameter has no value"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="column 58: this parameter has no value"):
         warehouse.sql("BEGIN ATOMIC DELETE FROM sales.totals WHERE day = 'a' OR :b; END", {"a": 1})
     assert warehouse.held("sales.totals") == [("\\", 1.0)]

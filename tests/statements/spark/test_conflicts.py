@@ -84,4 +84,4 @@ def test_levels_and_refusals(warehouse: Warehouse) -> None:
     ):
         with pytest.raises(Exception, match=message) as refused:
             warehouse.sql(text)
-        assert isinstance(refused.value, sluice.SluiceError) or "UNRESOLVED" in message
+        assert isinstance(refused.value, sluice.errors.SluiceError) or "UNRESOLVED" in message

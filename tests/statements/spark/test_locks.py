@@ -52,7 +52,7 @@ def test_a_lock_keeps_others_out_until_it_is_released(warehouse: Warehouse, orde
     ]
     other = warehouse.catalog.open("sales.orders")
     held = apart(lambda: other.delete("day = 'mo'", timeout_s=0.5))
-    assert isinstance(held, sluice.LeaseHeld)
+    assert isinstance(held, sluice.errors.LeaseHeld)
     assert apart(lambda: other.delete("day = 'tu'")) is None, "another partition"
     warehouse.sql("DELETE FROM sales.orders WHERE day = 'mo'")
     assert apart(lambda: warehouse.sql("INSERT INTO sales.orders VALUES (3, 'mo')")) is None, "another thread of the session"
@@ -64,13 +64,13 @@ def test_a_lock_keeps_others_out_until_it_is_released(warehouse: Warehouse, orde
     assert len(warehouse.sql("SHOW LOCKS").collect()) == 2
     strange = Warehouse(warehouse.spark.newSession(), warehouse.coordinator, warehouse.catalog, warehouse.folder)
     late = apart(lambda: strange.sql("LOCK TABLE sales.orders NOWAIT"))
-    assert isinstance(late, sluice.LeaseHeld)
-    with pytest.raises(sluice.InvalidRequest, match=r"column 14: it was locked together with sales.others"):
+    assert isinstance(late, sluice.errors.LeaseHeld)
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"column 14: it was locked together with sales.others"):
         warehouse.sql("UNLOCK TABLE sales.orders")
     assert len(warehouse.sql("UNLOCK TABLES sales.others, sales.orders").collect()) == 2
     assert warehouse.sql("SHOW LOCKS").collect() == []
     assert apart(lambda: strange.sql("LOCK TABLE sales.orders NOWAIT")) is None
-    with pytest.raises(sluice.InvalidRequest, match=r"this session holds no lock on sales.orders; SHOW LOCKS"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"this session holds no lock on sales.orders; SHOW LOCKS"):
         warehouse.sql("UNLOCK TABLE sales.orders")
     assert len(strange.sql("UNLOCK TABLES").collect()) == 1
     assert warehouse.sql("UNLOCK TABLES").collect() == []
@@ -92,9 +92,9 @@ def test_a_lock_that_was_broken_refuses_commits_until_it_is_unlocked(warehouse: 
     [row] = warehouse.sql("SHOW LOCKS IN sales.orders").collect()
     place = Place.of_table(TableTree(orders.location))
     break_lease(connect(warehouse.coordinator), place, row["lease"], by="the test", reason="it may", at_ms=0)
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         warehouse.sql("DELETE FROM sales.orders")
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         warehouse.sql("UNLOCK TABLES")
     assert warehouse.sql("DELETE FROM sales.orders").collect() == [(2,)]
 

@@ -50,9 +50,9 @@ def test_tables_that_are_made_as_delta(rows: Rows, warehouse: Warehouse) -> None
     rows(f"INSERT INTO delta.`{place}` SELECT * FROM sales.v")
     assert rows(f"SELECT * FROM delta.`{place}`") == rows(f"SELECT * FROM sluice.`{place}`") == [(1, "a")]
     assert warehouse.held("sales.u") == []
-    with pytest.raises(sluice.TableExists, match="already exists"):
+    with pytest.raises(sluice.errors.TableExists, match="already exists"):
         rows("CREATE TABLE sales.u (id BIGINT) USING delta")
-    with pytest.raises(sluice.TableNotFound, match="cannot be found"):
+    with pytest.raises(sluice.errors.TableNotFound, match="cannot be found"):
         rows("REPLACE TABLE sales.w USING delta AS SELECT 1 AS id")
 
 
@@ -65,7 +65,7 @@ def test_a_location_as_a_string(rows: Rows, days: sluice.Table) -> None:
     [detail] = rows(f"DESCRIBE DETAIL '{place}'")
     assert (detail[0], detail[4], detail[7]) == ("delta", days.location, ["day", "shop"])
     assert rows(f"VACUUM '{place}' RETAIN 168 HOURS") == [(days.location,)]
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         rows(f"VACUUM '{place}/none'")
 
 
@@ -78,7 +78,7 @@ def test_a_manifest(rows: Rows, days: sluice.Table) -> None:
         "day=b/shop=x",
         "day=c/shop=y",
     ]
-    with pytest.raises(sluice.InvalidRequest, match="symlink_format_manifest"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="symlink_format_manifest"):
         rows("GENERATE another_manifest FOR TABLE sales.days")
 
 
@@ -91,7 +91,7 @@ def test_partitions_that_are_dropped(rows: Rows, days: sluice.Table, warehouse: 
         ("ALTER TABLE sales.days DROP PARTITION (day)", "has no value"),
         ("ALTER TABLE sales.days DROP PARTITION (day = 'b') PURGE", "PURGE"),
     ):
-        with pytest.raises((sluice.InvalidRequest, sluice.UnsupportedFeature), match=message):
+        with pytest.raises((sluice.errors.InvalidRequest, sluice.errors.UnsupportedFeature), match=message):
             rows(text)
     assert days.refresh().version == version
     rows("ALTER TABLE sales.days DROP PARTITION (day = 'a', shop = 'x'), PARTITION (day = 'c')")
@@ -115,7 +115,7 @@ def test_databases(warehouse: Warehouse) -> None:
         warehouse.sql("DROP DATABASE lake")
     assert warehouse.held("lake.ours") == [(1,)], "nothing was dropped"
     warehouse.sql("DROP TABLE lake.theirs")
-    with pytest.raises(sluice.NamespaceNotEmpty):
+    with pytest.raises(sluice.errors.NamespaceNotEmpty):
         warehouse.sql("DROP DATABASE lake")
     assert warehouse.spark.catalog.databaseExists("lake"), "nothing was dropped"
     warehouse.sql("DROP DATABASE lake CASCADE")
@@ -131,7 +131,7 @@ def test_a_database_whose_folder_has_tables_of_sluice(warehouse: Warehouse) -> N
     warehouse.sql("CREATE TABLE lake.t (id BIGINT) USING delta")
     assert warehouse.catalog.locate("lake.t").startswith(f"file://{warehouse.folder}/lake/")
     for _ in ("a table", "a dropped table"):
-        with pytest.raises(sluice.InvalidRequest, match="would delete its folder"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="would delete its folder"):
             warehouse.sql("DROP DATABASE lake CASCADE")
         warehouse.sql("DROP TABLE IF EXISTS lake.t")
     warehouse.sql("UNDROP TABLE lake.t")

@@ -79,9 +79,9 @@ def test_versions_times_and_changes(warehouse: Warehouse) -> None:
         (f"FOR TIMESTAMP BETWEEN timestamp_millis({first}) AND timestamp_millis({second})", [(2, "insert")]),
     ):
         assert warehouse.rows(f"SELECT id, _change_type FROM sales.orders {between}", {"low": 1}) == expected, between
-    with pytest.raises(sluice.InvalidRequest, match=r"column 54: this is before the first bound, 2"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"column 54: this is before the first bound, 2"):
         warehouse.sql("SELECT * FROM sales.orders VERSION BETWEEN 1 + 1 AND 1")
-    with pytest.raises(sluice.InvalidRequest, match=r"line 1, column \d+: this is no time"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"line 1, column \d+: this is no time"):
         warehouse.sql("SELECT * FROM sales.orders TIMESTAMP AS OF 'soon'")
 
 
@@ -131,11 +131,11 @@ def test_unknown_names_get_the_nearest(warehouse: Warehouse) -> None:
         AnalysisException, match=r"(?s)line 2, column 6: .*sales.order; did you mean sales.orders\?\n  FROM sales.order"
     ) as failed:
         warehouse.sql("SELECT *\nFROM sales.order")
-    assert isinstance(failed.value, sluice.TableNotFound)
+    assert isinstance(failed.value, sluice.errors.TableNotFound)
     assert failed.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
     with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
         warehouse.sql("SELECT nothing FROM sales.orders")
-    with pytest.raises(sluice.UnsupportedFeature, match="a view keeps its text"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="a view keeps its text"):
         warehouse.sql("CREATE TEMP VIEW v AS SELECT * FROM sales.orders")
 
 

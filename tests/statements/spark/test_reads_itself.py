@@ -141,7 +141,7 @@ def outcome(write: Callable[[], Any]) -> str | None:
     """The rule that refuses a write; None if it is committed."""
     try:
         write()
-    except sluice.ConcurrentModification as lost:
+    except sluice.errors.ConcurrentModification as lost:
         return lost.rule
     return None
 
@@ -245,7 +245,7 @@ def test_a_statement_depends_on_what_it_read_itself(warehouse: Warehouse, monkey
     ):
         table.append(pa.table({"id": [15], "day": [1]}, SCHEMA))
         monkeypatch.setattr(PLANNING, late)
-        with pytest.raises(sluice.ConcurrentDeleteReadException if "INTO" in text else sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentDeleteReadException if "INTO" in text else sluice.errors.ConcurrentModification):
             warehouse.sql(text)
     warehouse.sql(f"INSERT INTO {NAME} SELECT * FROM {NAME} WHERE id = 1")
     assert table.refresh().history(limit=1)[0].is_blind_append is False

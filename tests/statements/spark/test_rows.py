@@ -34,7 +34,7 @@ def test_insert(warehouse: Warehouse, orders: sluice.Table) -> None:
     warehouse.sql("INSERT INTO sales.orders PARTITION (day = 'th') SELECT 8, 8")
     new = [(4, "we", 4.0), (5, "we", 5.5), (6, None, 6.0), (7, "mo", 0.5), (8, "th", 8.0)]
     assert warehouse.held("sales.orders") == [*ROWS, *new]
-    with pytest.raises(sluice.InvalidRequest, match=r"column 34: this parameter has no value"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"column 34: this parameter has no value"):
         warehouse.sql("INSERT INTO sales.orders VALUES (:a, 'x', 1)")
 
 
@@ -131,7 +131,7 @@ def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rows, "merge_rows", late)
-        with pytest.raises(sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentModification):
             warehouse.sql(statement.format(highest))
     assert warehouse.held("sales.orders") == ROWS[1:]
     warehouse.spark.catalog.dropTempView("highest")
@@ -164,7 +164,7 @@ def test_merge_in_all_its_clauses(warehouse: Warehouse, orders: sluice.Table) ->
         "WHEN MATCHED THEN UPDATE SET v = s.v"
     )
     assert warehouse.sql(itself).collect()[0]["num_updated_rows"] == 2
-    with pytest.raises(sluice.InvalidRequest, match=r"line 1, column 76: expected UPDATE SET or DELETE"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"line 1, column 76: expected UPDATE SET or DELETE"):
         warehouse.sql("MERGE INTO sales.orders t USING updates s ON t.id = s.id WHEN MATCHED THEN INSERT *")
 
 
@@ -185,6 +185,6 @@ def test_truncate(warehouse: Warehouse, orders: sluice.Table) -> None:
 def test_nothing_is_written_by_a_statement_beyond_the_limits(warehouse: Warehouse, text: str, message: str) -> None:
     warehouse.sql("CREATE TABLE sales.p (id INT, s STRING) USING sluice PARTITIONED BY (s)")
     warehouse.sql("INSERT INTO sales.p VALUES (1, 'a'), (2, 'b')")
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message):
         warehouse.sql(text)
     assert warehouse.held("sales.p") == [(1, "a"), (2, "b")]

@@ -164,13 +164,13 @@ def test_answers_are_those_of_spark(spark: SparkSession) -> None:
     ],
 )
 def test_what_duckdb_computes_otherwise_needs_spark(expression: str) -> None:
-    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="needs Spark"):
         run(f"SELECT {expression}{FROM}")
 
 
 @pytest.mark.parametrize("expression", ["i / 0", "i % (l - l)", "i DIV 0"])
 def test_a_division_by_zero_is_an_error_on_both(spark: SparkSession, expression: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="division by zero"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="division by zero"):
         run(f"SELECT {expression}{FROM}")
     with pytest.raises(PySparkException, match=r"DIVIDE_BY_ZERO|REMAINDER_BY_ZERO"):
         spark.sql(f"SELECT {expression}{FROM}").collect()

@@ -71,5 +71,5 @@ def test_json_has_one_form_on_both_engines(warehouse: Warehouse, monkeypatch: py
     for value, form in ON_SPARK.items():
         [line] = as_json(spark.run(f"SELECT {value} AS a, 1 AS b").rows)
         assert json.loads(line) == {"a": form, "b": 1}, value
-    with pytest.raises(sluice.InvalidRequest, match="2 columns are called 'a'"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="2 columns are called 'a'"):
         list(as_json(spark.run("SELECT 1 AS a, 2 AS a").rows))

@@ -31,7 +31,7 @@ def test_create_show_and_describe(warehouse: Warehouse) -> None:
     assert table.properties["delta.constraints.known"] == "id > 0"
     assert table.properties["delta.constraints.amount_1"] == "amount > 0"
     assert warehouse.catalog.comment("sales.orders") == "orders"
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         warehouse.sql(CREATE)
     warehouse.sql("CREATE TABLE IF NOT EXISTS sales.orders (other INT) USING sluice")
     assert [row[0] for row in warehouse.rows("SHOW COLUMNS IN sales.orders")] == ["amount", "day", "id", "tags"]
@@ -75,7 +75,7 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
     assert (optimized["metrics"]["numFilesAdded"], table.refresh().clustering_columns) == (1, ("b", "a"))
     warehouse.sql("REPLACE TABLE sales.numbers (a INT, short VARCHAR(2)) USING sluice")
     warehouse.sql("INSERT INTO sales.numbers VALUES (1, 'ok')")
-    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(2\) of short"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"varchar\(2\) of short"):
         warehouse.sql("INSERT INTO sales.numbers VALUES (2, 'long')")
     assert warehouse.held("sales.numbers") == [(1, "ok")]
     [analyzed] = warehouse.sql("ANALYZE TABLE sales.numbers COMPUTE STATISTICS FOR ALL COLUMNS").collect()
@@ -100,7 +100,7 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
 def test_alter_drop_and_undrop(warehouse: Warehouse) -> None:
     warehouse.sql("CREATE TABLE sales.t (id BIGINT) USING sluice")
     warehouse.sql("INSERT INTO sales.t VALUES (1), (-1)")
-    with pytest.raises(sluice.ConstraintViolated):
+    with pytest.raises(sluice.errors.ConstraintViolated):
         warehouse.sql("ALTER TABLE sales.t ADD CONSTRAINT positive CHECK (id > 0)")
     warehouse.sql("ALTER TABLE sales.t ADD CONSTRAINT small CHECK (id < 10)")
     with pytest.raises(AnalysisException, match="there is a constraint small already"):
@@ -111,7 +111,7 @@ def test_alter_drop_and_undrop(warehouse: Warehouse) -> None:
         warehouse.sql("ALTER TABLE sales.t UNSET TBLPROPERTIES ('owner')")
     warehouse.sql("ALTER TABLE sales.t DROP CONSTRAINT small")
     warehouse.sql("ALTER TABLE sales.t DROP CONSTRAINT IF EXISTS small")
-    with pytest.raises(sluice.UnsupportedFeature, match="DROP COLUMN needs column mapping"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="DROP COLUMN needs column mapping"):
         warehouse.sql("ALTER TABLE sales.t DROP COLUMN id")
     warehouse.sql("ALTER TABLE sales.t RENAME TO u")
     assert [each.full_name for each in warehouse.catalog.tables("sales")] == ["sales.u"]
@@ -144,7 +144,7 @@ def test_care(warehouse: Warehouse, tmp_path: Path) -> None:
         ("EXPLAIN DELETE FROM sales.t", "Spark has no plan for a change"),
         ("REFRESH TABLE sales.t", "reads the latest version by itself"),
     ):
-        with pytest.raises(sluice.UnsupportedFeature, match=message):
+        with pytest.raises(sluice.errors.UnsupportedFeature, match=message):
             warehouse.sql(text)
     with pytest.raises(ParseException) as unreadable:
         warehouse.sql("SELECT id, FROM sales.t")
@@ -171,7 +171,7 @@ def test_columns_namespaces_and_loading(warehouse: Warehouse, tmp_path: Path) ->
     warehouse.sql(shown.replace("shop.u", "shop.v"))
     assert warehouse.sql("SELECT * FROM shop.v").columns == ["day", "id", "s"]
     assert warehouse.rows("FSCK REPAIR TABLE shop.t DRY RUN") == []
-    with pytest.raises(sluice.UnsupportedFeature, match="typeWidening"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="typeWidening"):
         warehouse.sql("ALTER TABLE shop.t ALTER COLUMN id TYPE DECIMAL(20)")
     for name in ("t", "v"):
         warehouse.sql(f"DROP TABLE shop.{name}")

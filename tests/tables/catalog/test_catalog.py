@@ -34,33 +34,33 @@ def test_a_namespace_has_a_comment_properties_and_a_place(catalog: sluice.Catalo
 
 
 def test_a_namespace_is_made_once_and_dropped_empty(catalog: sluice.Catalog) -> None:
-    with pytest.raises(sluice.NamespaceExists, match=r"there is a namespace Sales already"):
+    with pytest.raises(sluice.errors.NamespaceExists, match=r"there is a namespace Sales already"):
         catalog.create_namespace("Sales")
     assert not catalog.create_namespace("SALES", if_not_exists=True)
     catalog.create("sales.orders", FLIGHTS)
-    with pytest.raises(sluice.NamespaceNotEmpty, match=r"has tables \(sales.orders\)"):
+    with pytest.raises(sluice.errors.NamespaceNotEmpty, match=r"has tables \(sales.orders\)"):
         catalog.drop_namespace("sales")
     catalog.rename("sales.orders", "orders")
     catalog.drop_namespace("SALES")
     assert [each.name for each in catalog.namespaces()] == ["default"]
     for act in (catalog.namespace, catalog.drop_namespace, catalog.tables, catalog.alter_namespace):
-        with pytest.raises(sluice.NamespaceNotFound, match=r"there is no namespace sales"):
+        with pytest.raises(sluice.errors.NamespaceNotFound, match=r"there is no namespace sales"):
             act("sales")
-    with pytest.raises(sluice.NamespaceNotFound):
+    with pytest.raises(sluice.errors.NamespaceNotFound):
         catalog.create("sales.orders", FLIGHTS)
-    with pytest.raises(sluice.NamespaceNotFound):
+    with pytest.raises(sluice.errors.NamespaceNotFound):
         catalog.locate("sales.orders")
-    with pytest.raises(sluice.NamespaceNotFound):
+    with pytest.raises(sluice.errors.NamespaceNotFound):
         catalog.rename("orders", "sales.orders")
     assert not catalog.exists("sales.orders")
-    with pytest.raises(sluice.InvalidRequest, match="default cannot be dropped"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="default cannot be dropped"):
         catalog.drop_namespace("default")
 
 
 def test_the_root_is_the_coordinators(catalog: sluice.Catalog, tmp_path: Path) -> None:
     address = coordinator_of(catalog)
     assert sluice.Catalog(address).root == f"file://{tmp_path}/tables"
-    with pytest.raises(sluice.InvalidRequest, match=r"the catalog's root is .*/tables, not .*/elsewhere"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"the catalog's root is .*/tables, not .*/elsewhere"):
         sluice.Catalog(address, root=tmp_path / "elsewhere")
     catalog.set_root(tmp_path / "elsewhere")
     assert (
@@ -71,7 +71,7 @@ def test_the_root_is_the_coordinators(catalog: sluice.Catalog, tmp_path: Path) -
     rootless = sluice.Catalog(f"memory://{uuid.uuid4().hex}")
     assert rootless.root is None
     assert rootless.tables() == []
-    with pytest.raises(sluice.InvalidRequest, match="has no place: give it one"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="has no place: give it one"):
         rootless.create("a", FLIGHTS)
     assert rootless.create("a", FLIGHTS, location=tmp_path / "a").version == 0
 
@@ -91,38 +91,38 @@ def test_a_table_is_created_found_and_opened_by_its_name(catalog: sluice.Catalog
     for opened in (catalog.open("sales.orders"), sluice.Table.named("`sales`.orders", coordinator=coordinator_of(catalog))):
         assert rows_of(opened.snapshot().to_arrow()) == [("JFK", 1, 2)]
     assert table.properties[NAME_KEY] == "sales.Orders"
-    with pytest.raises(sluice.InvalidRequest, match=r"sluice.name is not for users to change"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"sluice.name is not for users to change"):
         table.set_properties({NAME_KEY: "sales.bills"})
 
 
 def test_a_name_is_given_once(catalog: sluice.Catalog, tmp_path: Path) -> None:
     first = catalog.create("sales.orders", FLIGHTS)
-    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists, at file://"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists, at file://"):
         catalog.create("sales.ORDERS", FLIGHTS)
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         catalog.create("sales.orders", FLIGHTS, location=tmp_path / "b")
     assert not (tmp_path / "b").exists()
-    with pytest.raises(sluice.TableExists, match=r"a table already exists at"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table already exists at"):
         catalog.create("sales.bills", FLIGHTS, location=first.location)
     assert [each.name for each in catalog.tables("sales")] == ["orders"]
 
 
 def test_who_names_nothing_is_told(catalog: sluice.Catalog) -> None:
     for act in (catalog.locate, catalog.describe, catalog.open, catalog.drop, lambda name: catalog.rename(name, "b"), catalog.undrop):
-        with pytest.raises(sluice.TableNotFound):
+        with pytest.raises(sluice.errors.TableNotFound):
             act("sales.nothing")
-    with pytest.raises(sluice.TableNotFound, match=r"there is no table default.nothing"):
+    with pytest.raises(sluice.errors.TableNotFound, match=r"there is no table default.nothing"):
         sluice.Table.named("nothing", coordinator=coordinator_of(catalog))
-    with pytest.raises(sluice.InvalidName, match="3 parts"):
+    with pytest.raises(sluice.errors.InvalidName, match="3 parts"):
         catalog.exists("spark_catalog.sales.orders")
 
 
 def test_what_cannot_be_created_leaves_no_name(catalog: sluice.Catalog, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(sluice.InvalidRequest, match="is not empty"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="is not empty"):
         catalog.create("sales.orders", FLIGHTS, location=tmp_path / "full")
-    with pytest.raises(sluice.InvalidRequest, match="knows no property"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="knows no property"):
         catalog.create("sales.orders", FLIGHTS, properties={"delta.unknown": "1"})
     assert catalog.tables("sales") == []
     assert catalog.create("sales.orders", FLIGHTS, location=tmp_path / "full", allow_nonempty=True).version == 0
@@ -135,12 +135,12 @@ def test_a_table_that_exists_gets_a_name(catalog: sluice.Catalog, tmp_path: Path
     assert (entry.full_name, entry.location, entry.managed) == ("sales.Old", table.location, False)
     assert catalog.register("sales.old", tmp_path / "old").name == "Old", "the same again changes nothing"
     assert table.refresh().properties[NAME_KEY] == "sales.Old"
-    with pytest.raises(sluice.InvalidRequest, match=r"has the name sales.Old already"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"has the name sales.Old already"):
         catalog.register("sales.other", tmp_path / "old")
     sluice.Table.create(tmp_path / "second", FLIGHTS, coordinator=address)
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         catalog.register("sales.OLD", tmp_path / "second")
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         catalog.register("sales.none", tmp_path / "none")
 
 
@@ -160,12 +160,12 @@ def test_a_table_is_renamed_under_its_readers_and_writers(catalog: sluice.Catalo
     table.append(flights(("JFK", 1, 2)))
     assert rows_of(catalog.open("bills").snapshot().to_arrow()) == [("JFK", 1, 2)]
     assert table.refresh().properties[NAME_KEY] == "default.Bills"
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         catalog.locate("sales.orders")
     assert catalog.rename("BILLS", "bills").name == "bills", "another spelling"
     assert [each.name for each in catalog.tables()] == ["bills"]
     assert catalog.create("sales.orders", FLIGHTS).location != table.location
-    with pytest.raises(sluice.TableExists, match=r"a table default.bills already exists"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table default.bills already exists"):
         catalog.rename("sales.orders", "bills")
     assert int(table.refresh().properties[NAMED_MS_KEY]) == catalog.describe("bills").named_ms
 
@@ -179,7 +179,7 @@ def test_a_tables_comment_is_in_its_log(catalog: sluice.Catalog) -> None:
     assert table.version == 1
     catalog.set_comment("sales.orders", None)
     assert catalog.comment("sales.orders") is None
-    with pytest.raises(sluice.InvalidRequest, match="comment is 3"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="comment is 3"):
         catalog.set_comment("sales.orders", 3)  # type: ignore[arg-type]
 
 
@@ -209,15 +209,15 @@ def test_a_dropped_table_is_closed_to_those_who_have_it_open(catalog: sluice.Cat
     assert dropped is not None
     assert (dropped.full_name, dropped.location, dropped.deleting) == ("sales.orders", table.location, False)
     assert catalog.dropped() == [dropped]
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         table.refresh()
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         table.append(flights(("JFK", 1, 3)))
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         sluice.Table.open(table.location, coordinator=coordinator_of(catalog))
-    with pytest.raises(sluice.TableDropped, match=r"was dropped by .*Catalog.undrop"):
+    with pytest.raises(sluice.errors.TableDropped, match=r"was dropped by .*Catalog.undrop"):
         catalog.open("sales.orders")
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         catalog.drop("sales.orders")
     assert not catalog.exists("sales.orders")
 
@@ -231,7 +231,7 @@ def test_a_dropped_table_comes_back_as_it_was(catalog: sluice.Catalog) -> None:
     assert catalog.dropped() == []
     table.append(flights(("JFK", 1, 3)))
     assert rows_of(catalog.open("sales.orders").snapshot().to_arrow()) == [("JFK", 1, 2), ("JFK", 1, 3)]
-    with pytest.raises(sluice.TableNotFound, match="never dropped"):
+    with pytest.raises(sluice.errors.TableNotFound, match="never dropped"):
         catalog.undrop("sales.orders")
 
 
@@ -242,7 +242,7 @@ def test_of_several_dropped_tables_of_one_name_each_comes_back(catalog: sluice.C
         catalog.drop("sales.orders")
     assert [each.location for each in catalog.dropped()] == places[::-1]
     assert catalog.undrop("sales.orders").location == places[2]
-    with pytest.raises(sluice.TableExists, match=r"a table sales.orders already exists.*give another name"):
+    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists.*give another name"):
         catalog.undrop("sales.orders")
     first = catalog.dropped()[-1]
     assert catalog.undrop("sales.orders", new_name="sales.first", drop_id=first.id).location == places[0]
@@ -262,9 +262,9 @@ def test_the_data_of_dropped_tables_go_after_a_time(catalog: sluice.Catalog) -> 
     assert not list(folder.rglob("*.parquet"))
     assert not list(folder.rglob("*.json"))
     assert catalog.dropped() == []
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         catalog.undrop("sales.orders")
-    with pytest.raises(sluice.InvalidRequest, match="retain_hours"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="retain_hours"):
         catalog.vacuum(-1)
 
 
@@ -301,12 +301,12 @@ def test_a_lease_keeps_a_table_from_being_dropped(catalog: sluice.Catalog) -> No
     def drop() -> None:
         try:
             catalog.drop("sales.orders", timeout_s=0.3)
-        except sluice.SluiceError as held:
+        except sluice.errors.SluiceError as held:
             met.append(held)
 
     with table.lease():
         thread = Thread(target=drop)
         thread.start()
         thread.join()
-    assert [type(each) for each in met] == [sluice.LeaseHeld]
+    assert [type(each) for each in met] == [sluice.errors.LeaseHeld]
     assert catalog.drop("sales.orders") is not None

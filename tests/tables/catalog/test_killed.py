@@ -20,7 +20,7 @@ from tests.tables.conftest import FLIGHTS, flights
 
 
 def create_if_not_exists(catalog: sluice.Catalog, location: str) -> None:
-    with suppress(sluice.TableExists):
+    with suppress(sluice.errors.TableExists):
         catalog.create("sales.new", FLIGHTS, location=location)
 
 

@@ -38,14 +38,14 @@ def at_once(act: Callable[[int], object]) -> list[object]:
         together.wait()
         try:
             return act(number)
-        except sluice.SluiceError as error:
+        except sluice.errors.SluiceError as error:
             return error
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         return list(pool.map(one, range(CLIENTS)))
 
 
-def one_of(came: list[object], *losses: type[sluice.SluiceError]) -> object:
+def one_of(came: list[object], *losses: type[sluice.errors.SluiceError]) -> object:
     """The one that succeeded; all others have these errors."""
     [won] = [each for each in came if not isinstance(each, BaseException)]
     assert all(type(each) in losses for each in came if each is not won), came
@@ -53,26 +53,26 @@ def one_of(came: list[object], *losses: type[sluice.SluiceError]) -> object:
 
 
 def test_one_creates_one_renames_one_drops_one_brings_back(catalog: sluice.Catalog) -> None:
-    table = one_of(at_once(lambda _: catalog.create("sales.orders", FLIGHTS)), sluice.TableExists)
+    table = one_of(at_once(lambda _: catalog.create("sales.orders", FLIGHTS)), sluice.errors.TableExists)
     assert isinstance(table, sluice.Table)
     table.append(flights(("JFK", 1, 2)))
-    renamed = one_of(at_once(lambda n: catalog.rename("sales.orders", f"sales.t{n}")), sluice.TableNotFound)
+    renamed = one_of(at_once(lambda n: catalog.rename("sales.orders", f"sales.t{n}")), sluice.errors.TableNotFound)
     assert isinstance(renamed, sluice.NamedTable)
     assert [each.full_name for each in catalog.tables("sales")] == [renamed.full_name]
     name = renamed.full_name
-    losses = (sluice.TableNotFound, sluice.TableDropped, sluice.LeaseHeld, sluice.LeaseLost)
+    losses = (sluice.errors.TableNotFound, sluice.errors.TableDropped, sluice.errors.LeaseHeld, sluice.errors.LeaseLost)
     dropped = one_of(at_once(lambda _: catalog.drop(name)), *losses)
     assert catalog.dropped() == [dropped]
-    back = one_of(at_once(lambda n: catalog.undrop(name, new_name=f"sales.b{n}")), sluice.TableNotFound)
+    back = one_of(at_once(lambda n: catalog.undrop(name, new_name=f"sales.b{n}")), sluice.errors.TableNotFound)
     assert isinstance(back, sluice.NamedTable)
     assert catalog.open(back.full_name).snapshot().to_arrow().num_rows == 1
-    one_of(at_once(lambda _: catalog.create_namespace("raw")), sluice.NamespaceExists)
+    one_of(at_once(lambda _: catalog.create_namespace("raw")), sluice.errors.NamespaceExists)
 
     def drop_namespace(_: int) -> bool:
         catalog.drop_namespace("raw")
         return True
 
-    one_of(at_once(drop_namespace), sluice.NamespaceNotFound)
+    one_of(at_once(drop_namespace), sluice.errors.NamespaceNotFound)
 
 
 def test_writers_go_on_until_the_drop_and_lose_nothing_they_were_told_of(catalog: sluice.Catalog) -> None:
@@ -91,7 +91,7 @@ def test_writers_go_on_until_the_drop_and_lose_nothing_they_were_told_of(catalog
 
     came = at_once(write)
     assert isinstance(came[0], sluice.DroppedTable)
-    assert {type(each) for each in came[1:]} <= {sluice.TableDropped, sluice.TableNotFound}, came
+    assert {type(each) for each in came[1:]} <= {sluice.errors.TableDropped, sluice.errors.TableNotFound}, came
     catalog.undrop("sales.orders")
     found = catalog.open("sales.orders").snapshot().to_arrow()["delay"].to_pylist()
     assert set(acknowledged) <= set(found)

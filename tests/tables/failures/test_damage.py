@@ -64,7 +64,7 @@ def test_a_damaged_log_file_is_named_and_never_skipped(
     path = log_file(place, version)
     path.write_bytes(damage(path.read_bytes()))
     for way in readers(place):
-        with refused(sluice.CorruptLogFile, commit_path(version), "restore it from a copy, do not delete it") as caught:
+        with refused(sluice.errors.CorruptLogFile, commit_path(version), "restore it from a copy, do not delete it") as caught:
             way()
         assert caught.value.file == commit_path(version)
 
@@ -81,7 +81,7 @@ def test_a_damaged_log_file_met_by_a_table_that_is_open(place: Place, table: slu
         lambda: other.overwrite(flights(("JFK", 1, 1))),
     ]
     for way in ways:
-        with refused(sluice.CorruptLogFile, commit_path(4), "restore it from a copy"):
+        with refused(sluice.errors.CorruptLogFile, commit_path(4), "restore it from a copy"):
             way()
     assert other.snapshot(version=3).to_arrow().num_rows == 3
 
@@ -91,20 +91,20 @@ def test_a_damaged_checkpoint(place: Place, table: sluice.Table, refused: Refuse
     path = Path(place.location) / checkpoint_path(3)
     path.write_bytes(truncated(path.read_bytes()))
     for way in readers(place):
-        with refused(sluice.CorruptLogFile, checkpoint_path(3), "restore it from a copy"):
+        with refused(sluice.errors.CorruptLogFile, checkpoint_path(3), "restore it from a copy"):
             way()
 
 
 def test_a_version_missing_from_the_middle_of_the_log(place: Place, table: sluice.Table, refused: Refused) -> None:
     log_file(place, 2).unlink()
     for way in readers(place):
-        with refused(sluice.LogGap, "version 2", place.location, commit_path(2), "restore it from a copy"):
+        with refused(sluice.errors.LogGap, "version 2", place.location, commit_path(2), "restore it from a copy"):
             way()
 
 
 def test_a_published_version_missing_from_the_end_of_the_log(place: Place, table: sluice.Table, refused: Refused) -> None:
     log_file(place, 3).unlink()
-    with refused(sluice.LogGap, "version 3", place.location, "restore the file"):
+    with refused(sluice.errors.LogGap, "version 3", place.location, "restore the file"):
         place.open()
 
 
@@ -124,10 +124,10 @@ def test_a_missing_data_file_is_named_with_the_version_that_needs_it(place: Plac
         lambda: table.delete("month = 1"),
     ]
     for way in ways:
-        with refused(sluice.MissingObject, path.name, "of version 1", place.location, "restore it"):
+        with refused(sluice.errors.MissingObject, path.name, "of version 1", place.location, "restore it"):
             way()
     # its rows were staged before the others were looked at: garbage, but no version
-    with pytest.raises(sluice.MissingObject, match=f"{path.name}.*of version 1.*restore it"):
+    with pytest.raises(sluice.errors.MissingObject, match=f"{path.name}.*of version 1.*restore it"):
         table.overwrite(flights(("EWR", 1, 1)), where="month = 1")
     assert table.refresh().version == 1
     # what need not read the file goes on
@@ -139,7 +139,7 @@ def test_a_missing_data_file_is_named_with_the_version_that_needs_it(place: Plac
 def test_a_damaged_data_file(place: Place, table: sluice.Table, refused: Refused) -> None:
     [path] = Path(place.location).glob("origin=EWR/month=1/*.parquet")
     path.write_bytes(truncated(path.read_bytes()))
-    with refused(sluice.Corrupt, path.name, "restore it from a copy"):
+    with refused(sluice.errors.Corrupt, path.name, "restore it from a copy"):
         table.snapshot().to_arrow()
     assert rows_of(table.snapshot().to_arrow(where="origin <> 'EWR'")) == [("JFK", 1, 0), ("LGA", 1, 2)]
 
@@ -170,23 +170,27 @@ def test_a_foreign_commit_made_while_nobody_had_the_table_open(
     attached.close()
     write_past_the_coordinator(place, 3, in_commit_timestamp=knowing)
     words = ("version 3", place.location, "stop that writer", "move the log's files")
-    with refused(sluice.ForeignCommit, *words) as caught:
+    with refused(sluice.errors.ForeignCommit, *words) as caught:
         place.open()
     assert caught.value.version == 3
-    with refused(sluice.ForeignCommit, *words) if knowing else refused(sluice.CorruptLogFile, commit_path(3), "stop that engine"):
+    with (
+        refused(sluice.errors.ForeignCommit, *words)
+        if knowing
+        else refused(sluice.errors.CorruptLogFile, commit_path(3), "stop that engine")
+    ):
         sluice.Table.attach(place.location, coordinator=place.coordinator)
 
 
 def test_a_foreign_commit_met_when_the_next_version_is_published(place: Place, attached: sluice.Table) -> None:
     other = place.open()
     foreign = write_past_the_coordinator(place, 2)
-    with pytest.raises(sluice.ForeignCommit, match=rf"{commit_path(2)} in .*/flights was written by a program") as caught:
+    with pytest.raises(sluice.errors.ForeignCommit, match=rf"{commit_path(2)} in .*/flights was written by a program") as caught:
         attached.append(flights(("EWR", 1, 1)))
     assert caught.value.version == 2
     assert "stop that writer" in str(caught.value)
     assert "to another place" in str(caught.value)
     # the others get the error as well, and no client has replaced the file or written after it
-    with pytest.raises(sluice.ForeignCommit):
+    with pytest.raises(sluice.errors.ForeignCommit):
         other.append(flights(("LGA", 1, 1)))
     assert log_file(place, 2).read_bytes() == foreign
     assert not log_file(place, 3).exists()
@@ -196,7 +200,7 @@ def test_after_a_foreign_commit_was_moved_away_everything_ratified_is_published(
     other = place.open()
     write_past_the_coordinator(place, 2)
     for writer, origin in ((attached, "EWR"), (other, "LGA")):
-        with pytest.raises(sluice.ForeignCommit):
+        with pytest.raises(sluice.errors.ForeignCommit):
             writer.append(flights((origin, 1, 1)))
     log_file(place, 2).rename(Path(place.location) / "taken-away.json")
     assert place.open().append(flights(("EWR", 2, 2))) is not None
@@ -208,7 +212,7 @@ def test_after_a_foreign_commit_was_moved_away_everything_ratified_is_published(
 @pytest.mark.parametrize("knowing", [True, False])
 def test_a_foreign_commit_is_not_read_by_a_table_that_is_open(place: Place, attached: sluice.Table, knowing: bool) -> None:
     write_past_the_coordinator(place, 2, in_commit_timestamp=knowing)
-    with pytest.raises(sluice.VersionNotFound, match="the latest version is 1"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="the latest version is 1"):
         attached.snapshot(version=2)
     assert attached.refresh().version == 1
     assert [entry.version for entry in attached.history()] == [1, 0]
@@ -219,22 +223,28 @@ def test_a_folder_that_was_replaced_by_another_table(place: Place, table: sluice
     other.create().append(flights(("EWR", 1, 1)))
     shutil.rmtree(place.location)
     Path(other.location).rename(place.location)
-    with refused(sluice.ForeignCommit, place.location, "belongs to another table", "restore it, or use another location"):
+    with refused(sluice.errors.ForeignCommit, place.location, "belongs to another table", "restore it, or use another location"):
         place.open()
 
 
 def test_a_log_that_vanished(place: Place, table: sluice.Table, refused: Refused) -> None:
     shutil.rmtree(Path(place.location) / "_delta_log")
     with refused(
-        sluice.LogGap, place.location, "version 3", "its log is gone", "restore the log from a copy, or let go of the table: sluice forget"
+        sluice.errors.LogGap,
+        place.location,
+        "version 3",
+        "its log is gone",
+        "restore the log from a copy, or let go of the table: sluice forget",
     ):
         place.open()
-    with refused(sluice.InvalidRequest, place.location, "version 3", "Restore the log; or let go of that table first: sluice forget"):
+    with refused(
+        sluice.errors.InvalidRequest, place.location, "version 3", "Restore the log; or let go of that table first: sluice forget"
+    ):
         place.create()
     shutil.rmtree(place.location)
-    with refused(sluice.LogGap, place.location, "version 3", "its log is gone"):
+    with refused(sluice.errors.LogGap, place.location, "version 3", "its log is gone"):
         place.open()
-    with refused(sluice.TableNotFound, place.location):
+    with refused(sluice.errors.TableNotFound, place.location):
         place.open(consistency="published")
 
 
@@ -267,7 +277,7 @@ def test_a_table_that_needs_a_feature_to_be_read(place: Place, refused: Refused,
     make_foreign(place, protocol)
     ways: list[Way] = [*readers(place), lambda: sluice.Table.attach(place.location, coordinator=place.coordinator)]
     for way in ways:
-        with refused(sluice.UnsupportedFeature, "reading this table needs", named, "use an engine that does") as caught:
+        with refused(sluice.errors.UnsupportedFeature, "reading this table needs", named, "use an engine that does") as caught:
             way()
         assert caught.value.access == "read"
 
@@ -285,7 +295,7 @@ def test_a_table_that_needs_a_feature_to_be_written_can_be_read(
     place: Place, refused: Refused, protocol: dict[str, Any], named: str
 ) -> None:
     make_foreign(place, protocol)
-    with refused(sluice.UnsupportedFeature, "writing this table needs", named, "use an engine that does") as caught:
+    with refused(sluice.errors.UnsupportedFeature, "writing this table needs", named, "use an engine that does") as caught:
         sluice.Table.attach(place.location, coordinator=place.coordinator)
     assert caught.value.access == "write"
     assert place.open(consistency="published").snapshot().to_arrow() == pa.table({"a": pa.array([], pa.int64())})
@@ -293,5 +303,5 @@ def test_a_table_that_needs_a_feature_to_be_written_can_be_read(
 
 def test_a_table_with_an_isolation_level_that_sluice_lacks_is_not_attached(place: Place, refused: Refused) -> None:
     make_foreign(place, {"minReaderVersion": 1, "minWriterVersion": 2}, {"delta.isolationLevel": "ReadCommitted"})
-    with refused(sluice.InvalidRequest, "'ReadCommitted'", "Serializable, WriteSerializable, SnapshotIsolation"):
+    with refused(sluice.errors.InvalidRequest, "'ReadCommitted'", "Serializable, WriteSerializable, SnapshotIsolation"):
         sluice.Table.attach(place.location, coordinator=place.coordinator)

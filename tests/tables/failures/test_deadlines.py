@@ -79,7 +79,7 @@ def test_every_write_ends_with_a_deadline_it_shares(place: Place, table: sluice.
     deadline = sluice.Deadline.after(60, clock)
     clock.at_s = 60.0
     before = table.refresh().version
-    with pytest.raises(sluice.OutcomeUnknown) as over:
+    with pytest.raises(sluice.errors.OutcomeUnknown) as over:
         WRITES[name](place.open(), timeout_s=deadline)
     assert over.value.stage == "staged"
     assert table.refresh().version == before
@@ -94,7 +94,7 @@ def test_it_is_one_time_for_all_its_calls(place: Place, table: sluice.Table) -> 
     for _ in range(3):
         table.append(flights(("EWR", 1, 1)), timeout_s=deadline)
         clock.at_s += 4.0
-    with pytest.raises(sluice.OutcomeUnknown):
+    with pytest.raises(sluice.errors.OutcomeUnknown):
         table.append(flights(("EWR", 1, 1)), timeout_s=deadline)
     assert place.open().snapshot().to_arrow(where="origin = 'EWR'").num_rows == 3
     assert (deadline.over, deadline.left_s) == (True, 0.0)
@@ -103,7 +103,7 @@ def test_it_is_one_time_for_all_its_calls(place: Place, table: sluice.Table) -> 
 def test_waiting_for_a_lease_ends_with_it(place: Place, table: sluice.Table) -> None:
     with sluice.lease("load", coordinator=place.coordinator), ThreadPoolExecutor(1) as another:
         waiting = another.submit(sluice.lease, "load", coordinator=place.coordinator, wait_s=sluice.Deadline.after(0.05))
-        with pytest.raises(sluice.LeaseHeld):
+        with pytest.raises(sluice.errors.LeaseHeld):
             waiting.result(30)
     with table.lease(wait_s=sluice.Deadline.after(5)) as lease:
         assert lease.held
@@ -113,7 +113,7 @@ def test_waiting_for_a_lease_ends_with_it(place: Place, table: sluice.Table) -> 
 @pytest.mark.parametrize("name", ["append", "detach", "sluice.transaction"])
 def test_what_is_no_time_is_refused(place: Place, table: sluice.Table, name: str, timeout_s: Any) -> None:
     before = table.refresh().version
-    with pytest.raises(sluice.InvalidRequest, match="timeout_s"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="timeout_s"):
         WRITES[name](place.open(), timeout_s=timeout_s)
     assert table.refresh().version == before
 
@@ -158,7 +158,7 @@ def test_a_coordinator_that_is_away_is_waited_for_only_so_long(tmp_path: Path, z
         ]
         for call in calls:
             began = time.monotonic()
-            with pytest.raises((sluice.CoordinatorUnavailable, sluice.OutcomeUnknown)):
+            with pytest.raises((sluice.errors.CoordinatorUnavailable, sluice.errors.OutcomeUnknown)):
                 call(sluice.Deadline.after(0.5))
             assert time.monotonic() - began < 20
         assert table.snapshot(consistency="published").to_arrow().num_rows == 1
@@ -175,12 +175,12 @@ def test_the_wait_for_a_turn_is_part_of_the_time(place: Place, table: sluice.Tab
     lost = table.begin()
     lost.delete("delay = 0")
     place.open().delete("delay = 0")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         lost.commit()
     with ThreadPoolExecutor(1) as another:
         lease = another.submit(lambda: place.open().lease()).result(30)
         began = time.monotonic()
-        with pytest.raises((sluice.LeaseHeld, sluice.OutcomeUnknown)):
+        with pytest.raises((sluice.errors.LeaseHeld, sluice.errors.OutcomeUnknown)):
             table.delete("delay = 5", timeout_s=4)
         assert 3.5 <= time.monotonic() - began <= 20  # the time of a call that names none is longer
         another.submit(lease.release).result(30)

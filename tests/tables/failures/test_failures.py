@@ -75,7 +75,7 @@ def test_trouble_at_any_request_to_the_object_store(place: Place, verb: str, tro
             commit = writer.table.append(flights(("JFK", 1, number)))
             assert commit is not None
             expected += 1
-        except sluice.StorageUnavailable:
+        except sluice.errors.StorageUnavailable:
             refused += 1
         mend(disk)
         met = sum(called == verb for called, _ in disk.calls[before:])
@@ -159,7 +159,7 @@ def killed_under_load(tmp_path: Path, address: str, kills: Callable[[], None]) -
     table = sluice.Table.create(location, FLIGHTS, coordinator=address)
     acknowledged: list[int] = []
     stop = threading.Event()
-    errors: list[sluice.SluiceError] = []
+    errors: list[sluice.errors.SluiceError] = []
 
     def write() -> None:
         try:
@@ -168,7 +168,7 @@ def killed_under_load(tmp_path: Path, address: str, kills: Callable[[], None]) -
                     return
                 table.append(flights(("JFK", 1, number)))
                 acknowledged.append(number)
-        except sluice.SluiceError as error:
+        except sluice.errors.SluiceError as error:
             errors.append(error)
 
     thread = threading.Thread(target=write)

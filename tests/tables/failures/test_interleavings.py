@@ -56,7 +56,7 @@ def test_a_table_that_was_only_read_is_compared_with_what_was_added(place: Place
     count = tx[read].scan(where="month = 1").num_rows
     tx[written].append(flights(("JFK", 1, count)))
     place.open().append(flights(("JFK", 1, 7)))
-    with pytest.raises(sluice.ConcurrentModification, match=read.location):
+    with pytest.raises(sluice.errors.ConcurrentModification, match=read.location):
         tx.commit()
     assert written.snapshot().to_arrow().num_rows == 0
     MemoryStore(written.location).forget()
@@ -120,7 +120,7 @@ def test_who_waits_for_a_verdict_when_all_is_lost_is_not_told_of_a_bug(place: Pl
             lose_everything(place)
 
     service.after = lose
-    with pytest.raises(sluice.OutcomeUnknown):
+    with pytest.raises(sluice.errors.OutcomeUnknown):
         table.append(flights(("LGA", 1, 9)))
 
 
@@ -136,7 +136,7 @@ def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, 
         return rebuilding.rebuilding_claim(context)
 
     monkeypatch.setattr(recovery, "rebuilding_claim", overtaken)
-    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     assert place.open().version == 2
     assert commit_path(3) not in disk_of(place).objects
@@ -153,7 +153,7 @@ def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch:
                 session.expire()
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
-    with pytest.raises(sluice.Unavailable):
+    with pytest.raises(sluice.errors.Unavailable):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
     assert commit_path(1) not in disk_of(place).objects
     monkeypatch.undo()
@@ -175,7 +175,7 @@ def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkey
             service.connect().create(path, b"{}", ephemeral=True)
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
-    with pytest.raises(sluice.Unavailable):
+    with pytest.raises(sluice.errors.Unavailable):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
     assert commit_path(1) not in disk_of(place).objects
 
@@ -200,7 +200,7 @@ def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Plac
     place.create()
     lose_everything(place)
     service_of(place).inject(fault, verb="apply", path="/recovering/", skip=message)
-    with suppress(sluice.Unavailable):
+    with suppress(sluice.errors.Unavailable):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     lose_tree_only(place)
     assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version > 0
@@ -352,7 +352,7 @@ def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.Mon
         commit = decided(*arguments, **named)
         monkeypatch.setattr(TableContext, "coordination", property(away))
         if lost:
-            raise sluice.ConcurrentModification("somebody else was faster")
+            raise sluice.errors.ConcurrentModification("somebody else was faster")
         return commit
 
     monkeypatch.setattr(planned_writes, "_commit", then_away)
@@ -361,7 +361,7 @@ def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.Mon
         plan = table.plan_write(SCHEMA, mode="overwrite")
         files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
         if lost:
-            with pytest.raises(sluice.ConcurrentModification):
+            with pytest.raises(sluice.errors.ConcurrentModification):
                 table.commit_write(plan, files)
         else:
             commit = table.commit_write(plan, files)

@@ -73,7 +73,7 @@ def test_a_process_that_was_stopped_beyond_its_session_and_continued(tmp_path: P
         "sys.stdin.readline()\n"
         "try:\n"
         "    begun.commit()\n"
-        "except sluice.TransactionExpired:\n"
+        "except sluice.errors.TransactionExpired:\n"
         "    print('expired', table.append(rows).version, flush=True)\n"
     )
     command = [sys.executable, "-c", program, str(location), coordinator]
@@ -126,7 +126,7 @@ def test_a_store_without_room_for_an_empty_object_tells_the_time_by_its_log(plac
     table = filled(place)
     table.overwrite(flights(("LGA", 1, 9)))
     disk = disk_of(place)
-    disk.fail_before("put", f"{PROBE_PREFIX}*", times=4, error=sluice.StorageFull("no inode is left"))
+    disk.fail_before("put", f"{PROBE_PREFIX}*", times=4, error=sluice.errors.StorageFull("no inode is left"))
     later(place, 400 * DAY_MS)
     assert table.vacuum(dry_run=True).garbage == (), "as of the newest version"
     assert table.vacuum(retain_hours=0, force=True).counts == {"replaced": 2}

@@ -54,7 +54,7 @@ def test_a_writer_stopped_beyond_its_session_cannot_commit_under_its_old_lease(t
     table = Place(str(tmp_path / "t"), zookeeper_address).create()
     with sleeper(table.location, address, where) as heard:
         token, pid = heard()["held"], heard()["pid"]
-        with pytest.raises(sluice.LeaseHeld, match="sleeper on"):
+        with pytest.raises(sluice.errors.LeaseHeld, match="sleeper on"):
             table.lease(where="origin = 'JFK'", wait_s=0)
         with table.lease(where="origin = 'JFK'", wait_s=30) as mine:
             assert mine.token > token
@@ -92,7 +92,7 @@ def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Pa
             try:
                 mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
                 done += 1
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 continue
         return done
 

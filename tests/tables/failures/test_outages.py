@@ -50,7 +50,9 @@ def test_a_coordinator_that_is_unreachable(place: Place, tmp_path: Path) -> None
     ]
     for way in ways:
         started = time.monotonic()
-        with refused(sluice.CoordinatorUnavailable, hosts, "0.3 s", "check the address", leaves=lambda: files_below(tmp_path)) as caught:
+        with refused(
+            sluice.errors.CoordinatorUnavailable, hosts, "0.3 s", "check the address", leaves=lambda: files_below(tmp_path)
+        ) as caught:
             way()
         assert caught.value.retryable
         assert time.monotonic() - started < 10  # not the 15 s of the default
@@ -71,14 +73,14 @@ def test_a_coordinator_that_goes_away_and_comes_back(tmp_path: Path, zookeeper_p
         zookeeper_proxy.cut()
         log = tmp_path / "flights" / "_delta_log"
         with refused(
-            sluice.CoordinatorUnavailable,
+            sluice.errors.CoordinatorUnavailable,
             zookeeper_proxy.hosts,
             "staged data are not lost",
             "try again",
             leaves=lambda: files_below(log),
         ):
             table.commit_write(plan, files, timeout_s=0.5)
-        with refused(sluice.CoordinatorUnavailable, zookeeper_proxy.hosts, leaves=lambda: files_below(tmp_path)):
+        with refused(sluice.errors.CoordinatorUnavailable, zookeeper_proxy.hosts, leaves=lambda: files_below(tmp_path)):
             table.delete("month = 1")
         zookeeper_proxy.restore()
         commit = table.commit_write(plan, files)
@@ -116,7 +118,7 @@ def test_a_coordinator_with_another_protocol_number(place: Place, tmp_path: Path
     ]
     for way in ways:
         with refused(
-            sluice.ProtocolMismatch,
+            sluice.errors.ProtocolMismatch,
             f"this sluice uses {NODE_PROTOCOL}",
             "use the version of sluice that the other writers use",
             leaves=lambda: {**files_below(tmp_path), **nodes_of(place.coordinator)},
@@ -134,7 +136,7 @@ location, coordinator = sys.argv[1:]
 try:
     table = sluice.Table.open(location, coordinator=coordinator)
     print("version", table.append(pa.table({"origin": ["EWR"], "month": pa.array([2], pa.int32()), "delay": [2]})).version)
-except sluice.InvalidRequest as error:
+except sluice.errors.InvalidRequest as error:
     print("refused", error)
 """
 
@@ -215,7 +217,7 @@ def everything(disk: Disk) -> dict[str, object]:
 
 def test_a_full_disk_when_a_table_is_made(disk: Disk) -> None:
     disk.fill()
-    with refused(sluice.StorageFull, "full", leaves=lambda: everything(disk)) as caught:
+    with refused(sluice.errors.StorageFull, "full", leaves=lambda: everything(disk)) as caught:
         disk.place.create()
     assert caught.value.retryable
     disk.free()
@@ -232,7 +234,7 @@ def test_a_full_disk_when_data_files_are_written(disk: Disk) -> None:
         lambda: table.overwrite(flights(("EWR", 1, 2))),
     ]
     for way in ways:
-        with refused(sluice.StorageFull, "full", leaves=lambda: everything(disk)):
+        with refused(sluice.errors.StorageFull, "full", leaves=lambda: everything(disk)):
             way()
     assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
     disk.free()
@@ -272,8 +274,8 @@ def test_a_full_disk_when_a_ratified_version_is_published(disk: Disk, caplog: py
 
 
 @pytest.mark.shows("store-refuses")
-@pytest.mark.parametrize("error", [sluice.AccessDenied, sluice.StorageUnavailable])
-def test_a_store_that_refuses_what_is_ratified(error: type[sluice.SluiceError], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [sluice.errors.AccessDenied, sluice.errors.StorageUnavailable])
+def test_a_store_that_refuses_what_is_ratified(error: type[sluice.errors.SluiceError], caplog: pytest.LogCaptureFixture) -> None:
     """Rights that were taken away between the data file and the log file are no failure of the commit either."""
     name = uuid.uuid4().hex
     place = Place(f"memory://{name}", f"memory://{name}")

@@ -30,7 +30,7 @@ class Quorum:
 
         def answer(call: Call) -> Fault | None:
             if len(self.sent) >= calls:
-                raise sluice.CoordinatorUnavailable("injected: no server answers, the quorum is lost")
+                raise sluice.errors.CoordinatorUnavailable("injected: no server answers, the quorum is lost")
             self.sent.append(call)
             return None
 
@@ -64,17 +64,17 @@ def test_a_quorum_lost_before_anything_was_filed_is_never_an_unknown_outcome(pla
         here = Place(f"{place.location}-{calls}", place.coordinator)
         here.create().append(flights(("JFK", 1, 1)))
         table, quorum = here.open(limits=limits), Quorum(here)
-        trouble: sluice.SluiceError | None = None
+        trouble: sluice.errors.SluiceError | None = None
         with quorum.lost_after(calls):
             try:
                 WAYS[way](table)
-            except (sluice.OutcomeUnknown, sluice.CoordinatorUnavailable) as error:
+            except (sluice.errors.OutcomeUnknown, sluice.errors.CoordinatorUnavailable) as error:
                 trouble = error
         if trouble is None:
             break
         kinds.add(type(trouble).__name__)
-        assert isinstance(trouble, sluice.OutcomeUnknown) <= quorum.filed, f"after {calls} calls: {trouble}"
-        if isinstance(trouble, sluice.CoordinatorUnavailable):
+        assert isinstance(trouble, sluice.errors.OutcomeUnknown) <= quorum.filed, f"after {calls} calls: {trouble}"
+        if isinstance(trouble, sluice.errors.CoordinatorUnavailable):
             assert here.open().version == 1
             assert rows_of(here.open().snapshot().to_arrow()) == [("JFK", 1, 1)]
     else:

@@ -111,17 +111,19 @@ def test_a_rendering_this_release_does_not_know_waits_for_those_who_do(place: Pl
     newer.write(place.order(fast_path=True), dies_at="after-ratify")
     nodes = sorted(Path(place.location).rglob("*"))
     begun = time.monotonic()
-    with pytest.raises(sluice.ProtocolMismatch, match=r"rendering of version 2 by sluice/0\.2\.0 is 3, this release .* up to 2") as read:
+    with pytest.raises(
+        sluice.errors.ProtocolMismatch, match=r"rendering of version 2 by sluice/0\.2\.0 is 3, this release .* up to 2"
+    ) as read:
         table.snapshot()
     assert time.monotonic() - begun < 10
     assert read.value.retryable
-    with pytest.raises(sluice.ProtocolMismatch):
+    with pytest.raises(sluice.errors.ProtocolMismatch):
         table.delete("value = 100")
-    with pytest.raises(sluice.ProtocolMismatch):
+    with pytest.raises(sluice.errors.ProtocolMismatch):
         table.vacuum(retain_hours=0, force=True)
-    with pytest.raises(sluice.OutcomeUnknown, match="rendering of version 2") as waits:  # what others wait for comes first
+    with pytest.raises(sluice.errors.OutcomeUnknown, match="rendering of version 2") as waits:  # what others wait for comes first
         table.append(row(200))
-    assert isinstance(waits.value.__cause__, sluice.ProtocolMismatch)
+    assert isinstance(waits.value.__cause__, sluice.errors.ProtocolMismatch)
     assert sorted(p for p in Path(place.location).rglob("*") if p.suffix == ".json") == [p for p in nodes if p.suffix == ".json"]
 
     newer.write(place.order())
@@ -136,10 +138,10 @@ def test_an_intent_this_release_does_not_know_is_decided_by_those_who_do(place: 
     newer = Release.changed(tmp_path / "newer", raised("INTENT_FORMAT"))
     table = place.open(timeout_s=3)
     [transaction_id, *_] = newer.write(place.order(), dies_at="after-claim")
-    with pytest.raises(sluice.OutcomeUnknown, match=r"intent\.format is 2, this release .* up to 1") as waits:
+    with pytest.raises(sluice.errors.OutcomeUnknown, match=r"intent\.format is 2, this release .* up to 1") as waits:
         table.append(row(200))
-    assert isinstance(waits.value.__cause__, sluice.ProtocolMismatch)
-    with pytest.raises(sluice.ProtocolMismatch, match=r"intent\.format is 2"):
+    assert isinstance(waits.value.__cause__, sluice.errors.ProtocolMismatch)
+    with pytest.raises(sluice.errors.ProtocolMismatch, match=r"intent\.format is 2"):
         raise table.outcome(transaction_id, timeout_s=1).error or AssertionError("it was decided")
     newer.write(place.order())
     assert table.outcome(waits.value.transaction_id).state == "committed"
@@ -154,7 +156,7 @@ def test_other_records_this_release_does_not_know(place: Place, tmp_path: Path, 
     newer = Release.changed(tmp_path / "newer", raised(constant))
     newer.write(place.order(fast_path=True))
     newer.write(place.order(fast_path=True), dies_at="after-ratify")
-    with pytest.raises(sluice.ProtocolMismatch, match="this release of sluice knows up to 1"):
+    with pytest.raises(sluice.errors.ProtocolMismatch, match="this release of sluice knows up to 1"):
         place.open(timeout_s=2).delete("value = 100")
     newer.write(place.order())
     assert place.values() == [0, 0, 0, 100]

@@ -89,7 +89,7 @@ def giving_up() -> Iterator[None]:
 
 def filed(begun: Open) -> None:
     """Commit it without hearing anything."""
-    with giving_up(), pytest.raises(sluice.OutcomeUnknown) as unknown:
+    with giving_up(), pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
         begun.commit()
     assert unknown.value.stage == "intent"
     assert unknown.value.transaction_id == begun.id
@@ -113,7 +113,7 @@ def test_every_unknown_outcome_tells_its_stage() -> None:
 @BOTH
 def test_nothing_is_filed_when_the_time_was_over_before(shop: Shop, begin: Begin) -> None:
     begun = begin(shop)
-    with pytest.raises(sluice.OutcomeUnknown) as unknown:
+    with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
         begun.commit(timeout_s=1e-9)
     assert (unknown.value.stage, unknown.value.transaction_id) == ("staged", begun.id)
     assert unknown.value.retryable
@@ -131,7 +131,7 @@ def test_nothing_is_filed_when_all_requests_were_lost(shop: Shop, begin: Begin) 
     begun = begin(shop)
     service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     service.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" else None
-    with pytest.raises(sluice.OutcomeUnknown) as unknown:
+    with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
         begun.commit(timeout_s=0.3)
     service.before = None
     assert unknown.value.stage == "staged"
@@ -162,7 +162,7 @@ def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop,
     service.before = lose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TableContext, "after_lost_reply", after_lost_reply)
-        with pytest.raises(sluice.OutcomeUnknown) as unknown:
+        with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
             begun.commit(timeout_s=0.5)
     service.before = None
     assert unknown.value.stage == "intent"
@@ -177,7 +177,7 @@ def test_who_filed_it_and_finds_everybody_away_is_not_told_that_nothing_was_writ
     filed(begun)
     service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     service.before = lambda _: Fault.EXPIRED_BEFORE
-    with pytest.raises(sluice.OutcomeUnknown, match="cannot be asked now") as unknown:
+    with pytest.raises(sluice.errors.OutcomeUnknown, match="cannot be asked now") as unknown:
         getattr(begun, call)(timeout_s=0.3)
     service.before = None
     assert (unknown.value.stage, unknown.value.transaction_id) == ("intent", begun.id)
@@ -206,7 +206,7 @@ def test_what_is_open_is_given_up(shop: Shop, begin: Begin) -> None:
     assert begun.state == "withdrawn"
     begun.abort()
     assert begun.state == "withdrawn"
-    with pytest.raises(sluice.Withdrawn):
+    with pytest.raises(sluice.errors.Withdrawn):
         begun.commit()
     assert begun.withdraw() is None
     assert shop.outcome(begun).state == "unknown"
@@ -225,20 +225,20 @@ def test_a_block_may_withdraw(shop: Shop, begin: Begin) -> None:
 def test_what_is_filed_and_undecided_is_taken_back_for_ever(shop: Shop, begin: Begin) -> None:
     begun = begin(shop)
     filed(begun)
-    with pytest.raises(sluice.InvalidRequest, match=r"withdraw\(\)"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"withdraw\(\)"):
         begun.abort()
     assert begun.withdraw() is None
     assert begun.state == "withdrawn"
     outcome = shop.outcome(begun)
     assert outcome.state == "refused"
-    assert isinstance(outcome.error, sluice.Withdrawn)
+    assert isinstance(outcome.error, sluice.errors.Withdrawn)
     assert begun.id in outcome.error.message
     for _ in range(2):
-        with pytest.raises(sluice.Withdrawn):
+        with pytest.raises(sluice.errors.Withdrawn):
             begun.commit()
     assert [table.append(rows((2, 2))).version for table in shop.tables()] == [1, 1]  # type: ignore[union-attr]
     assert shop.content() == [[(2, 2)], [(2, 2)]]
-    assert all(isinstance(table.outcome(begun.id).error, sluice.Withdrawn) for table in shop.tables()[: len(begun_tables(begun))])
+    assert all(isinstance(table.outcome(begun.id).error, sluice.errors.Withdrawn) for table in shop.tables()[: len(begun_tables(begun))])
 
 
 def begun_tables(begun: Open) -> tuple[str, ...]:
@@ -265,11 +265,11 @@ def test_it_may_have_been_too_late(shop: Shop, begin: Begin) -> None:
 def test_what_others_refused_stays_refused_for_that(shop: Shop, begin: Begin) -> None:
     begun = begin(shop)
     shop.tables()[0].set_properties({"delta.targetFileSize": "1mb"})
-    with pytest.raises(sluice.MetadataChangedException):
+    with pytest.raises(sluice.errors.MetadataChangedException):
         begun.commit()
     assert begun.withdraw() is None
     assert begun.state == "refused"
-    with pytest.raises(sluice.MetadataChangedException):
+    with pytest.raises(sluice.errors.MetadataChangedException):
         begun.commit()
 
 
@@ -285,7 +285,7 @@ def test_what_stands_before_it_is_decided_as_ever(shop: Shop, begin: Begin) -> N
     later = one(shop)
     filed(later)
     assert begun.withdraw() is None
-    assert isinstance(shop.outcome(begun).error, sluice.Withdrawn)
+    assert isinstance(shop.outcome(begun).error, sluice.errors.Withdrawn)
     assert {shop.outcome(each).state for each in (*dead, later)} == {"committed"}
     assert shop.content() == [[(1, 1)] * 4, [(1, 1)]]
 
@@ -302,13 +302,13 @@ def test_what_may_have_been_filed_is_taken_back(shop: Shop, begin: Begin, took_e
         return next(lost, Fault.REQUEST_LOST) if call.verb == "apply" else None
 
     service.before = away
-    with pytest.raises((sluice.OutcomeUnknown, sluice.CoordinatorUnavailable)) as unknown:
+    with pytest.raises((sluice.errors.OutcomeUnknown, sluice.errors.CoordinatorUnavailable)) as unknown:
         begun.commit(timeout_s=0.3)
     service.before = None
     assert unknown.value.stage == ("intent" if took_effect else "staged")
     assert begun.withdraw() is None
     assert shop.outcome(begun).state == ("refused" if took_effect else "unknown")
-    with pytest.raises(sluice.Withdrawn):
+    with pytest.raises(sluice.errors.Withdrawn):
         begun.commit()
     assert shop.content() == [[], []]
 
@@ -332,13 +332,13 @@ def test_every_message_of_it_is_lost_in_turn(shop: Shop, begin: Begin, fault: Fa
         for _ in range(4):
             try:
                 told = begun.withdraw(timeout_s=5)
-            except (sluice.OutcomeUnknown, sluice.Unavailable):
+            except (sluice.errors.OutcomeUnknown, sluice.errors.Unavailable):
                 continue
             break
         service.before = None
         assert told is None
         assert begun.state == "withdrawn"
-        assert isinstance(shop.outcome(begun).error, sluice.Withdrawn)
+        assert isinstance(shop.outcome(begun).error, sluice.errors.Withdrawn)
         assert shop.content() == [[], []]
         if next(calls) <= lost:
             return
@@ -437,7 +437,7 @@ def test_on_a_real_zookeeper(tmp_path: Path, zookeeper_address: str, begin: Begi
     begun = begin(shop)
     filed(begun)
     assert begun.withdraw() is None
-    assert isinstance(shop.outcome(begun).error, sluice.Withdrawn)
+    assert isinstance(shop.outcome(begun).error, sluice.errors.Withdrawn)
     late = begin(shop)
     filed(late)
     shop.outcome(late)

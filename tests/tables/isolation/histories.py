@@ -182,7 +182,7 @@ class Author:
             made.operations.append(operation)
             try:
                 operation.do(made.handle)
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 made.handle.abort()
                 return None
         return made
@@ -235,9 +235,12 @@ class History:
         assert shown == self.states[-1]
 
     @property
-    def losses(self) -> tuple[type[sluice.SluiceError], ...]:
+    def losses(self) -> tuple[type[sluice.errors.SluiceError], ...]:
         """How a transaction may be lost: to a conflict; to a vacuum, when its client was taken for dead or what it read is gone."""
-        return (sluice.ConcurrentModification, *((sluice.TransactionExpired, sluice.MissingObject) if self.collected else ()))
+        return (
+            sluice.errors.ConcurrentModification,
+            *((sluice.errors.TransactionExpired, sluice.errors.MissingObject) if self.collected else ()),
+        )
 
     def begin(self) -> list[Made]:
         made = self.author.begin(self.author.dice.choice(self.tables), lambda version: self.states[version])
@@ -255,7 +258,7 @@ class History:
             commit = made.handle.commit()
         except self.losses as lost:
             self.refused += 1
-            self.expired += isinstance(lost, sluice.TransactionExpired)
+            self.expired += isinstance(lost, sluice.errors.TransactionExpired)
             assert state_of(made.table.snapshot().to_arrow()) == self.states[-1], "a refused transaction left something"
             return
         if commit is None:
@@ -329,7 +332,7 @@ class Race:
                     continue
                 made = author.begin(table, lambda version: state_of(table.snapshot(version=version).to_arrow()))
                 commit = None if made is None else made.handle.commit()
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 made, commit = None, None
             if made is None:
                 self.refused += 1

@@ -33,7 +33,7 @@ def test_one_table_that_moved_on_refuses_the_commit_in_all(pair: tuple[sluice.Ta
     transaction = sluice.transaction(if_version=dict.fromkeys(pair, 0))
     if when == "before the first operation":
         pair[moved].append(others)  # at its own level even a blind append changes nothing that was read here
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 1 .* came") as refused:  # noqa: PT012
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 1 .* came") as refused:  # noqa: PT012
         for each in pair:
             transaction[each].append(flights(("JFK", 1, 1)))
         if when == "before the commit":
@@ -53,7 +53,7 @@ def test_a_table_that_is_only_named_counts(pair: tuple[sluice.Table, sluice.Tabl
             assert list(transaction.commit()) == [one.location]
             other.append(flights(("EWR", 9, 9)))
         else:
-            with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 1 .* came"):
+            with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 1 .* came"):
                 transaction.commit()
     assert one.refresh().version == 1
 
@@ -63,7 +63,7 @@ def test_a_version_that_does_not_exist_yet_refuses_it_before_anything_is_written
     pair: tuple[sluice.Table, sluice.Table], tmp_path: Path, version: int
 ) -> None:
     before = files_below(tmp_path)
-    with pytest.raises(sluice.VersionNotFound), sluice.transaction(if_version={pair[0]: version}) as t:
+    with pytest.raises(sluice.errors.VersionNotFound), sluice.transaction(if_version={pair[0]: version}) as t:
         t[pair[0]].append(flights(("JFK", 1, 1)))
     assert files_below(tmp_path) == before
     assert [each.refresh().version for each in pair] == [0, 0]

@@ -121,7 +121,7 @@ def test_conditions_that_cannot_be_told_to_others_are_refused(quick_place: Place
     """What an overwrite replaces may not become coarser on the way, so it is not cut short."""
     held = create(quick_place, "maxcompute-table", 3)
     ever = " OR ".join(f"part = {number}" for number in range(6_000))
-    with pytest.raises(sluice.InvalidRequest, match=r"67,890 characters|characters long.*65,536"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"67,890 characters|characters long.*65,536"):
         quick_place.open().overwrite(table_of({9: (1, 9)}), where=ever)
     assert read(quick_place) == held
 
@@ -208,7 +208,7 @@ def test_an_insert_that_is_refused_leaves_no_files(place: Place) -> None:
     written = {path for path in files_on_disk(place) if begun.id in path}
     assert written
     assert written == files_on_disk(place) - paths(place)
-    with pytest.raises(sluice.PolicyConflictException):
+    with pytest.raises(sluice.errors.PolicyConflictException):
         begun.commit()
     assert files_on_disk(place) == paths(place)
     assert read(place) == held | {20: (1, 2)}

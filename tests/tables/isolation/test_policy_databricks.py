@@ -159,7 +159,7 @@ def test_whoever_changes_the_table_stops_all_that_is_written_beside(
     alter, refused_by_delta = ALTERS[altered]
     alter(place.open())
     if policy == "databricks" or refused_by_delta:
-        with pytest.raises((sluice.MetadataChangedException, sluice.ProtocolChangedException)):
+        with pytest.raises((sluice.errors.MetadataChangedException, sluice.errors.ProtocolChangedException)):
             begun.commit()
     else:
         assert begun.commit() is not None

@@ -40,7 +40,7 @@ def transfers(place: Place, level: str, *, threads: int = 4, rounds: int = 5, fo
             try:
                 transfer(mine, dice, for_update)
                 won += 1
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 continue
         return won
 

@@ -150,7 +150,7 @@ def test_changed_columns_count_for_what_comes_then(table: sluice.Table) -> None:
     table.compact("full")
     assert read_for(table, "b = 'k50000'") <= 2
     table.cluster_by([])
-    with pytest.raises(sluice.InvalidRequest, match="the table is not clustered"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="the table is not clustered"):
         table.compact("full")
 
 
@@ -160,9 +160,9 @@ def test_deleted_rows_and_z_order(table: sluice.Table) -> None:
     assert table.compact() is None
     table.compact("major")
     assert table.refresh().snapshot().raw.files["deletion_vector"].null_count == table.snapshot().num_files
-    with pytest.raises(sluice.InvalidRequest, match=r"clustered by a, s\.x, and a file has one order"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"clustered by a, s\.x, and a file has one order"):
         table.compact(z_order_by=["b"])
-    with pytest.raises(sluice.InvalidRequest, match="the table has no partitions"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="the table has no partitions"):
         table.compact(where="a = 1")
 
 
@@ -186,7 +186,7 @@ def test_a_concurrent_delete_is_not_lost(table: sluice.Table, monkeypatch: pytes
         return made
 
     monkeypatch.setattr(Rewriter, "rewrite", overtaken)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.compact()
     monkeypatch.undo()
     assert table.compact() is not None

@@ -180,7 +180,7 @@ def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: 
         found = pinned_versions(context)
         try:
             old.pin()
-        except sluice.VersionNotFound as gone:
+        except sluice.errors.VersionNotFound as gone:
             told.append(gone.message)
         return found
 
@@ -251,7 +251,7 @@ def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypat
         make_tree(context, head, while_standing=while_standing)
 
     monkeypatch.setattr("sluice.coordinator.publication.rebuilding.make_tree", having_lost_the_right)
-    with pytest.raises(sluice.Unavailable, match="repeat the recovery"):
+    with pytest.raises(sluice.errors.Unavailable, match="repeat the recovery"):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     monkeypatch.undo()
     assert service.connect().read(root) is None

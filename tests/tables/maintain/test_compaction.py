@@ -275,22 +275,22 @@ def test_what_cannot_be_compacted_is_refused_before_anything_is_written(place: P
         ({"z_order_by": "weather"}, ("'weather'", "origin, month, delay")),
     ]
     for options, words in asked:
-        with refused(sluice.InvalidRequest, *words, leaves=lambda: files_below(place.location)):
+        with refused(sluice.errors.InvalidRequest, *words, leaves=lambda: files_below(place.location)):
             table.compact(**options)
-    with refused(sluice.PredicateError, "nonsense", leaves=lambda: files_below(place.location)):
+    with refused(sluice.errors.PredicateError, "nonsense", leaves=lambda: files_below(place.location)):
         table.compact(where="nonsense = 1")
 
 
 def test_a_table_without_partitions_takes_no_condition(place: Place) -> None:
     table = place.create(partition_by=[])
-    with pytest.raises(sluice.InvalidRequest, match="no partitions"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="no partitions"):
         table.compact(where="month = 1")
 
 
 def test_columns_of_nested_values_have_no_order(tmp_path: Path) -> None:
     schema = pa.schema([("tags", pa.list_(pa.string()))])
     table = sluice.Table.create(str(tmp_path / "t"), schema, coordinator=f"memory://{uuid.uuid4().hex}")
-    with pytest.raises(sluice.InvalidRequest, match=r"'tags'.*plain values"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"'tags'.*plain values"):
         table.compact(z_order_by=["tags"])
 
 
@@ -408,11 +408,11 @@ def test_a_compaction_that_fails_leaves_nothing(place: Place, monkeypatch: pytes
         nonlocal closed
         closed += 1
         if closed == 3:
-            raise sluice.StorageUnavailable("the store went away")
+            raise sluice.errors.StorageUnavailable("the store went away")
         return real(self)
 
     monkeypatch.setattr(OpenFile, "close", failing)
-    with pytest.raises(sluice.StorageUnavailable):
+    with pytest.raises(sluice.errors.StorageUnavailable):
         table.compact()
     assert files_below(place.location) == before
     monkeypatch.undo()
@@ -426,7 +426,7 @@ def test_a_source_that_is_gone_is_named(place: Place) -> None:
     gone = next(iter(table._access.latest().add_files())).path
     Path(place.location, gone).unlink()
     before = files_below(place.location)
-    with pytest.raises(sluice.MissingObject, match="part-"):
+    with pytest.raises(sluice.errors.MissingObject, match="part-"):
         table.compact()
     assert files_below(place.location) == before
 
@@ -442,7 +442,7 @@ def test_an_append_only_table_may_be_compacted(place: Place) -> None:
 def test_who_only_reads_compacts_nothing(place: Place) -> None:
     place.create()
     reader = place.open(consistency="published")
-    with pytest.raises(sluice.InvalidRequest, match="only reads"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="only reads"):
         reader.compact()
 
 
@@ -455,6 +455,6 @@ def test_a_full_local_disk_is_told_with_a_remedy(place: Place, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pa.ipc, "new_stream", full)
-    with pytest.raises(sluice.StorageFull, match="TMPDIR"):
+    with pytest.raises(sluice.errors.StorageFull, match="TMPDIR"):
         table.compact(z_order_by="delay")
     assert files_below(place.location) == before

@@ -237,7 +237,7 @@ def test_without_vectors_a_delete_and_a_compaction_of_one_file_conflict(place: P
     delete, compact = plan_deletion(place, {5, 6, 7, 8, 9}), planned(plan_compaction(place))
     earlier, later = (delete, compact) if first == "delete" else (compact, delete)
     earlier.commit()
-    with pytest.raises((sluice.ConcurrentDeleteReadException, sluice.ConcurrentDeleteDeleteException)):
+    with pytest.raises((sluice.errors.ConcurrentDeleteReadException, sluice.errors.ConcurrentDeleteDeleteException)):
         later.commit()
     expect(place, table, ids - {5, 6, 7, 8, 9} if first == "delete" else ids)
 
@@ -246,7 +246,7 @@ def test_without_vectors_two_compactions_of_one_file_conflict(place: Place, plan
     table, ids = create(place, 3, 5, vectors=False)
     one, other = planned(plan_compaction(place)), planned(plan_compaction(place))
     one.commit()
-    with pytest.raises((sluice.ConcurrentDeleteReadException, sluice.ConcurrentDeleteDeleteException)):
+    with pytest.raises((sluice.errors.ConcurrentDeleteReadException, sluice.errors.ConcurrentDeleteDeleteException)):
         other.commit()
     expect(place, table, ids)
 
@@ -257,7 +257,7 @@ def test_a_z_order_cannot_say_where_rows_went(place: Place, plan_compaction: Com
     delete, order = plan_deletion(place, {4, 7}), planned(plan_compaction(place, z_order_by=["delay"]))
     earlier, later = (delete, order) if first == "delete" else (order, delete)
     earlier.commit()
-    with pytest.raises((sluice.ConcurrentDeleteReadException, sluice.ConcurrentDeleteDeleteException)):
+    with pytest.raises((sluice.errors.ConcurrentDeleteReadException, sluice.errors.ConcurrentDeleteDeleteException)):
         later.commit()
     expect(place, table, ids - {4, 7} if first == "delete" else ids)
 

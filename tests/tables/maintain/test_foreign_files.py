@@ -51,7 +51,7 @@ def place() -> Iterator[Place]:
 @pytest.mark.parametrize("key", ["docs/thesis.txt", SPARKS, "inner/_delta_log/00000000000000000000.json"])
 def test_a_table_is_not_created_in_a_folder_that_holds_files(place: Place, key: str) -> None:
     disk_of(place).store(key, b"somebody's")
-    with pytest.raises(sluice.InvalidRequest, match=r"not empty.*allow_nonempty=True") as caught:
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"not empty.*allow_nonempty=True") as caught:
         place.create()
     assert caught.value.key in key
     assert set(disk_of(place).objects) == {key}, "nothing was written"
@@ -64,7 +64,7 @@ def test_a_table_is_not_created_in_a_folder_that_holds_files(place: Place, key: 
 def test_nor_by_a_write_that_creates_it_and_that_is_told_before_rows_are_written(place: Place) -> None:
     disk_of(place).store("docs/thesis.txt", b"somebody's")
     address = TableAddress.of(place.location, place.coordinator)
-    with pytest.raises(sluice.InvalidRequest, match="not empty"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="not empty"):
         plan_creation(address, new_table(FLIGHTS), Terms())
     plan = plan_creation(address, new_table(FLIGHTS), Terms(), allow_nonempty=True)
     commit_creation(plan, plan.write(flights(("JFK", 1, 1)).to_batches(), label="0"))
@@ -152,7 +152,7 @@ def test_an_old_thesis_outlives_the_table(tmp_path: Path) -> None:
     thesis.parent.mkdir(parents=True)
     thesis.write_text("forty years of work")
     os.utime(thesis, (0, 0))
-    with pytest.raises(sluice.InvalidRequest, match=r"docs/thesis\.txt"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"docs/thesis\.txt"):
         place.create()
     table = place.create(allow_nonempty=True)
     table.append(flights(("JFK", 1, 1)))
@@ -162,5 +162,5 @@ def test_an_old_thesis_outlives_the_table(tmp_path: Path) -> None:
 
 
 def test_the_option_is_a_boolean(place: Place) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="allow_nonempty"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="allow_nonempty"):
         sluice.Table.create(place.location, pa.schema([("a", pa.int64())]), coordinator=place.coordinator, allow_nonempty="no")  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def test_expired_commits_below_a_checkpoint_go(place: Place) -> None:
     assert log_of(place)[:2] == ["00000000000000000020.checkpoint.parquet", "00000000000000000020.json"]
     assert rows_of(place.open().snapshot().to_arrow()) == rows
     assert table.snapshot(version=20).to_arrow().num_rows == 21
-    with pytest.raises(sluice.VersionNotFound, match="versions 20 to 25 are"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="versions 20 to 25 are"):
         place.open(consistency="published").snapshot(version=19)
     assert len(table.history(limit=None)) == 6
     assert table.vacuum().log_files == ()
@@ -94,7 +94,7 @@ def test_a_log_can_be_read_whenever_its_cleaning_stops(place: Place) -> None:
         for version in (5, 15):
             try:
                 Snapshot.load(MemoryStore(place.location), version=version)
-            except sluice.VersionNotFound:
+            except sluice.errors.VersionNotFound:
                 continue
 
     seen: list[int] = []
@@ -116,7 +116,7 @@ def test_who_slept_while_the_log_was_cleaned_goes_on_or_is_told(place: Place) ->
     fresh = place.open()
     assert len(fresh.vacuum().log_files) == 21
     assert reader.refresh().snapshot().to_arrow().num_rows == 26
-    with pytest.raises(sluice.TransactionExpired, match="begun on version 1"):
+    with pytest.raises(sluice.errors.TransactionExpired, match="begun on version 1"):
         begun.commit()
     assert blind.commit() is not None
     assert place.open().snapshot().to_arrow().num_rows == 27

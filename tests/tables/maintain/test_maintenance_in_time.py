@@ -133,7 +133,7 @@ def test_it_commits_under_the_leases_of_its_caller(place: Place) -> None:
     table = filled(place)
     with table.lease():
         assert table.compact(timeout_s=20) is not None
-        with pytest.raises((sluice.LeaseHeld, OutcomeUnknown)):
+        with pytest.raises((sluice.errors.LeaseHeld, OutcomeUnknown)):
             threaded(lambda: table.append(flights(("JFK", 1, 9)), timeout_s=0.2))
 
 

@@ -81,7 +81,7 @@ def test_a_version_that_was_given_up_cannot_be_pinned(place: Place) -> None:
     old = table.snapshot()
     table.overwrite(flights(("LGA", 1, 9)))
     table.vacuum(retain_hours=0, force=True)
-    with pytest.raises(sluice.VersionNotFound, match="garbage collection keeps the files of version 2"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="garbage collection keeps the files of version 2"):
         old.pin()
 
 
@@ -158,12 +158,12 @@ def test_of_two_collectors_at_once_the_horizon_is_the_higher_one(place: Place, t
     for _ in range(2):
         try:
             raise_horizon(slow.access.context, 4, now_ms)
-        except sluice.Unavailable:
+        except sluice.errors.Unavailable:
             continue
         break
     slow.service.before = None
     assert next(interfering, None) is None
-    with pytest.raises(sluice.VersionNotFound, match="version 7"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="version 7"):
         require_above_horizon(table.coordinated.context, 6)
     require_above_horizon(table.coordinated.context, 7)
 
@@ -173,7 +173,7 @@ def test_of_two_collectors_at_once_the_horizon_is_the_higher_one(place: Place, t
 def test_a_retention_that_is_too_short_is_refused(place: Place, hours: float) -> None:
     table = filled(place)
     before = dict(disk_of(place).objects)
-    with pytest.raises(sluice.InvalidRequest, match="shorter than the 168 hours") as caught:
+    with pytest.raises(sluice.errors.InvalidRequest, match="shorter than the 168 hours") as caught:
         table.vacuum(retain_hours=hours)
     assert "delta.deletedFileRetentionDuration" in str(caught.value)
     assert disk_of(place).objects == before
@@ -182,7 +182,7 @@ def test_a_retention_that_is_too_short_is_refused(place: Place, hours: float) ->
 
 @pytest.mark.parametrize("hours", [-1, float("nan"), float("inf"), "7", True])
 def test_a_retention_that_is_none_is_refused(place: Place, hours: Any) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="retain_hours"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="retain_hours"):
         filled(place).vacuum(retain_hours=hours, force=True)
 
 
@@ -190,7 +190,7 @@ def test_the_tables_own_retention_needs_no_force(place: Place) -> None:
     table = filled(place, **{"delta.deletedFileRetentionDuration": "interval 2 hours"})
     table.overwrite(flights(("LGA", 1, 9)))
     assert table.vacuum().retain_hours == 2
-    with pytest.raises(sluice.InvalidRequest, match="shorter than the 2 hours"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="shorter than the 2 hours"):
         table.vacuum(retain_hours=1)
     later(place, 3 * HOUR_MS)
     assert counted(table.vacuum()) == {"replaced": 2}

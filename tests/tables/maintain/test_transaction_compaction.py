@@ -85,7 +85,7 @@ def test_without_vectors_a_delete_that_comes_first_refuses_it(place: Place) -> N
     begun = table.begin()
     begun.compact()
     table.delete("delay = 2")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.commit()
     assert len(rows_of(table.refresh().snapshot().to_arrow())) == 4
 
@@ -104,7 +104,7 @@ def test_it_comes_last(place: Place) -> None:
     table = small_files(place)
     begun = table.begin()
     begun.compact()
-    with pytest.raises(sluice.InvalidRequest, match=r"compact\(\) is the last operation of a transaction"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"compact\(\) is the last operation of a transaction"):
         begun.delete("delay = 1")
     assert begun.commit() is not None
     assert len(rows_of(table.refresh().snapshot().to_arrow())) == 5
@@ -114,7 +114,7 @@ def test_beside_other_operations_a_matrix_of_operations_refuses_it(place: Place)
     table = small_files(place, properties={"sluice.conflictPolicy": "maxcompute-table"})
     begun = table.begin()
     begun.append(flights(("LGA", 3, 9)))
-    with pytest.raises(sluice.InvalidRequest, match=r"compact\(\) beside other operations.*commit it by itself"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"compact\(\) beside other operations.*commit it by itself"):
         begun.compact()
     begun.abort()
     with table.begin() as alone:

@@ -130,7 +130,7 @@ def test_a_paused_writer_whose_files_were_collected_cannot_commit(place: Place, 
     paused.append(flights(("LGA", 1, 9)))
     writer.dies()
     assert counted(table.vacuum()) == {"orphan": 1}
-    with pytest.raises(sluice.TransactionExpired, match="begin it again") as caught:
+    with pytest.raises(sluice.errors.TransactionExpired, match="begin it again") as caught:
         paused.commit()
     assert caught.value.retryable
     assert paused.state == "refused"
@@ -168,11 +168,11 @@ def test_a_writer_that_is_taken_for_dead_between_its_decision_and_its_filing(pla
 
     writer.service.before = overtake
     try:
-        with pytest.raises((sluice.TransactionExpired, sluice.OutcomeUnknown)):
+        with pytest.raises((sluice.errors.TransactionExpired, sluice.errors.OutcomeUnknown)):
             unlucky.commit()
     finally:
         writer.service.before = None
-    with pytest.raises(sluice.TransactionExpired):
+    with pytest.raises(sluice.errors.TransactionExpired):
         unlucky.commit()
     assert table.refresh().snapshot().to_arrow().num_rows == 2
 
@@ -310,7 +310,7 @@ def test_unfinished_uploads_that_may_not_be_listed_are_said_so(place: Place, cap
 
     class Closed(MemoryStore):
         def unfinished(self) -> Iterator[Unfinished]:
-            raise sluice.AccessDenied("s3:ListBucketMultipartUploads is not allowed")
+            raise sluice.errors.AccessDenied("s3:ListBucketMultipartUploads is not allowed")
 
         def abandon(self, upload: Unfinished) -> None:
             raise AssertionError(upload)
@@ -347,7 +347,7 @@ def test_files_that_a_refused_transaction_could_not_delete_go_when_its_client_do
     loser.overwrite(flights(("JFK", 1, 5)), where="origin = 'JFK'")
     table.overwrite(flights(("JFK", 1, 6)), where="origin = 'JFK'")
     disk.fail_before("delete", times=1_000)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         loser.commit()
     mend(disk)
     assert table.vacuum().garbage == ()
@@ -404,7 +404,7 @@ def test_a_plan_that_is_older_than_files_are_retained_cannot_be_committed(place:
     later(place, 8 * DAY_MS)
     assert counted(table.vacuum(dry_run=True)) == {"orphan": 1}
     assert counted(table.vacuum()) == {"orphan": 1}
-    with pytest.raises(sluice.TransactionExpired):
+    with pytest.raises(sluice.errors.TransactionExpired):
         table.commit_write(plan, files)
     assert table.refresh().snapshot().to_arrow().num_rows == 2
 
@@ -414,7 +414,7 @@ def test_the_files_of_a_plan_that_was_refused_are_garbage_at_once(place: Place) 
     plan = table.plan_write(FLIGHTS, mode="overwrite")
     files = plan.write(flights(("LGA", 1, 9)))
     table.delete("origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.commit_write(plan, files)
     orphans = {each.key for each in table.vacuum(dry_run=True).garbage if each.reason is Reason.ORPHAN}
     assert orphans == {file.path.replace("%3D", "=") for file in files}
@@ -428,7 +428,7 @@ def test_the_files_of_a_plan_that_was_given_up_are_garbage_at_once(place: Place)
     abandon_plan(plan)
     abandon_plan(plan)
     assert counted(table.vacuum()) == {"orphan": 1}
-    with pytest.raises(sluice.TransactionExpired):
+    with pytest.raises(sluice.errors.TransactionExpired):
         table.commit_write(plan, files)
 
 
@@ -496,7 +496,7 @@ def test_a_vacuum_that_fails_is_repeated(place: Place, failing: Any) -> None:
     disk_of(place).fail_before(failing, times=1)
     try:
         victim.vacuum()
-    except sluice.StorageUnavailable:
+    except sluice.errors.StorageUnavailable:
         assert table.vacuum() is not None
     assert len([key for key in keys(place) if "LGA" in key]) == 0
     assert table.refresh().snapshot().to_arrow().num_rows == 2

@@ -231,9 +231,9 @@ def test_a_commit_that_came_between_is_no_failure(place: Place, tmp_path: Path, 
 
 def test_what_cannot_be_analyzed(place: Place) -> None:
     table = place.create()
-    with pytest.raises(sluice.InvalidRequest, match="column 'missing' is not in the table"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="column 'missing' is not in the table"):
         table.analyze(["missing"])
-    with pytest.raises(sluice.InvalidRequest, match="'origin' is a partition column"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="'origin' is a partition column"):
         table.analyze("origin")
     assert table.analyze().commit is None
     assert table.version == 0

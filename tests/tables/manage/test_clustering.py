@@ -69,15 +69,15 @@ def test_columns_as_the_schema_spells_them(names: Any, paths: list[tuple[str, ..
     ],
 )
 def test_what_cannot_be_clustered_by(names: Any, message: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=message):
+    with pytest.raises(sluice.errors.InvalidRequest, match=message):
         clustered_by(names, SCHEMA, (), {})
 
 
 def test_statistics_and_partitions() -> None:
-    with pytest.raises(sluice.InvalidRequest, match="statistics of the first 2 columns only"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="statistics of the first 2 columns only"):
         clustered_by("s.x", SCHEMA, (), {"delta.dataSkippingNumIndexedCols": "2"})
     assert clustered_by("s.x", SCHEMA, (), {"delta.dataSkippingNumIndexedCols": "3"}) == (("s", "x"),)
-    with pytest.raises(sluice.InvalidRequest, match="clustered by a and partitioned by d"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="clustered by a and partitioned by d"):
         clustered_by("a", SCHEMA, ("d",), {})
     assert clustered_by((), SCHEMA, ("d",), {}) == ()
 
@@ -117,27 +117,27 @@ def test_a_table_becomes_clustered_and_stops(place: Place) -> None:
     assert [next(iter(each)) for each in actions(place, table.version)[1:]] == ["domainMetadata"]
     entry = table.history(1)[0]
     assert (entry.operation, entry.parameters) == ("CLUSTER BY", {"oldClusteringColumns": "month,delay", "newClusteringColumns": ""})
-    with pytest.raises(sluice.InvalidRequest, match="the feature clustering needs it"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="the feature clustering needs it"):
         table.drop_feature("domainMetadata")
     assert table.domains == {}
 
 
 def test_partitions_and_clusters_exclude_each_other(place: Place) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="clustered by delay and partitioned by origin, month"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="clustered by delay and partitioned by origin, month"):
         place.create(cluster_by="delay")
     table = place.create()
-    with pytest.raises(sluice.InvalidRequest, match="clustered by delay and partitioned by origin, month"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="clustered by delay and partitioned by origin, month"):
         table.cluster_by("delay")
     assert table.version == 0
 
 
 def test_columns_that_cluster_keep_their_statistics(place: Place) -> None:
     table = place.create(partition_by=(), cluster_by="delay")
-    with pytest.raises(sluice.InvalidRequest, match="statistics of the first 1 columns only"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="statistics of the first 1 columns only"):
         table.set_properties({"delta.dataSkippingNumIndexedCols": "1"})
     table.cluster_by("origin")
     table.set_properties({"delta.dataSkippingNumIndexedCols": "1"})
-    with pytest.raises(sluice.InvalidRequest, match="move the column forward"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="move the column forward"):
         table.alter_columns([sluice.ColumnChange(("delay",), first=True)])
 
 
@@ -146,7 +146,7 @@ def test_files_have_statistics_of_a_new_column_first(place: Place) -> None:
     table.append(flights(("JFK", 1, 2)))
     table.add_columns([sluice.NewColumn(pa.field("late", pa.int32()))])
     table.append(pa.Table.from_pylist([{"origin": "LAX", "month": 1, "delay": 1, "late": 3}], table.schema))
-    with pytest.raises(sluice.InvalidRequest, match="1 of 2 files have no statistics of late, which clustering needs"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="1 of 2 files have no statistics of late, which clustering needs"):
         table.cluster_by(["delay", "late"])
     assert table.analyze().from_footers == 1
     assert table.cluster_by(["delay", "late"]) is not None
@@ -156,14 +156,14 @@ def test_what_replaces_the_table_replaces_its_clusters(place: Place) -> None:
     table = place.create(partition_by=(), cluster_by="delay")
     table.overwrite(flights(("JFK", 1, 2)), overwrite_schema=True)
     assert table.clustering_columns == ("delay",)
-    with pytest.raises(sluice.InvalidRequest, match="cluster_by of an existing table changes only with all its data"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="cluster_by of an existing table changes only with all its data"):
         table.overwrite(flights(("JFK", 1, 2)), cluster_by="month")
     without = flights(("JFK", 1, 2)).drop_columns(["delay"])
-    with pytest.raises(sluice.InvalidRequest, match=r"'delay' is not in the table.*say by which columns it is clustered then"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"'delay' is not in the table.*say by which columns it is clustered then"):
         table.overwrite(without, overwrite_schema=True)
     table.overwrite(without, overwrite_schema=True, cluster_by=["month"])
     assert table.clustering_columns == ("month",)
-    with pytest.raises(sluice.InvalidRequest, match="clustered by month and partitioned by origin"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="clustered by month and partitioned by origin"):
         table.overwrite(without, overwrite_schema=True, partition_by=["origin"])
     table.replace(FLIGHTS, partition_by=["origin"])
     assert table.detail().clustering_columns == ()
@@ -198,7 +198,7 @@ def test_of_two_changes_of_the_columns_the_later_is_refused(place: Place) -> Non
     stale = cluster_by(other.coordinated, "origin")
     assert stale is not None
     table.cluster_by("delay")
-    with pytest.raises(sluice.ConcurrentTransactionException, match=r"delta\.clustering"):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match=r"delta\.clustering"):
         submit(other.coordinated, stale)
 
 
@@ -210,7 +210,7 @@ def test_a_table_is_not_partitioned_beside_a_change_that_clusters_it(place: Plac
     transaction = table.begin()
     transaction.replace(FLIGHTS, partition_by=["origin"])
     place.open().cluster_by("month")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         transaction.commit()
     assert table.refresh().partition_columns == ()
 

@@ -98,11 +98,11 @@ def test_who_creates_a_table_and_dies_before_it_looks_for_a_log_again(place: Pla
         place.create()
     monkeypatch.undo()
     assert check_tree(Writer(place).access.context)
-    with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
+    with pytest.raises(sluice.errors.NotATable, match=r"sluice\.recover"):
         place.open()
-    with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
+    with pytest.raises(sluice.errors.NotATable, match=r"sluice\.recover"):
         sluice.Table.attach(place.location, coordinator=place.coordinator)
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         place.create()
     assert recovered(place).version == 2
     table = place.open()
@@ -121,7 +121,7 @@ def test_who_knows_nodes_makes_none_in_their_place(place: Place, monkeypatch: py
         lose_everything(place)
 
     monkeypatch.setattr(creation, "_require_writable", slow)
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         place.create()
     assert not check_tree(Writer(place).access.context)
     assert recovered(place).version == 2
@@ -136,7 +136,7 @@ def test_what_was_filed_beside_the_log_is_never_decided(place: Place) -> None:
     claim = claim_slot(context, intent, Head(), soon())
     assert recovered(place).version == 2
     place.open().append(flights(("LGA", 1, 2)))
-    with pytest.raises(sluice.OutcomeUnknown):
+    with pytest.raises(sluice.errors.OutcomeUnknown):
         see_through(writer.access, claim, intent, Deadline.after(0.5, SystemClock()))
     assert place.open().outcome(intent.transaction_id).state == "unknown"
     log = [orjson.loads(line) for v in range(4) for line in disk_of(place).objects[commit_path(v)][0].splitlines()]
@@ -166,10 +166,10 @@ def test_nobody_ratifies_a_first_version_while_the_table_is_recovered(place: Pla
 
 def test_a_table_that_is_being_created_is_not_recovered(place: Place) -> None:
     begun(place)
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         recovered(place)
     place.create()
-    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         recovered(place)
 
 

@@ -33,7 +33,7 @@ def test_threads_that_create_one_table(place: Place) -> None:
     winners = [(number, each.result()) for number, each in enumerate(tries) if each.exception() is None]
     losers = [error for each in tries if (error := each.exception()) is not None]
     assert len(winners) == 1
-    assert [type(error) for error in losers] == [sluice.TableExists] * (WRITERS - 1)
+    assert [type(error) for error in losers] == [sluice.errors.TableExists] * (WRITERS - 1)
     assert all(place.location in str(error) and "open it, or choose another location" in str(error) for error in losers)
     number, table = winners[0]
     assert table.properties["creator"] == str(number)
@@ -59,7 +59,7 @@ class Overtaker:
         try:
             self.place.create(properties={"creator": "overtaker"})
             self.outcome = "created"
-        except sluice.TableExists:
+        except sluice.errors.TableExists:
             self.outcome = "exists"
 
 
@@ -73,7 +73,7 @@ def test_one_who_is_overtaken_at_any_step(place: Place, verb: str) -> None:
         try:
             here.create(properties={"creator": "overtaken"})
             mine = "created"
-        except sluice.TableExists:
+        except sluice.errors.TableExists:
             mine = "exists"
         finally:
             overtaker.coordination.before = None
@@ -111,7 +111,7 @@ def test_a_table_whose_creation_is_decided_and_not_yet_in_the_log(slow_place: Pl
         first: Future[sluice.Table] = pool.submit(slow_place.create)
         try:
             assert arrived.wait(30)
-            with pytest.raises(sluice.TableExists, match="at the same moment; open it"):
+            with pytest.raises(sluice.errors.TableExists, match="at the same moment; open it"):
                 slow_place.create()
             other = slow_place.open()
             assert other.version == 0
@@ -132,7 +132,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 try:
     table = sluice.Table.create(location, pa.schema([("a", pa.int64())]), coordinator=coordinator, properties={"creator": number})
-except sluice.TableExists as error:
+except sluice.errors.TableExists as error:
     assert location in str(error), error
     print("exists", flush=True)
 else:

@@ -82,7 +82,7 @@ def test_a_dropped_table_leaves_nothing_but_what_was_never_its_own(place: Place)
     assert (report.version, report.deleted, set(report.kept)) == (3, before + 1 - len(strangers), set(strangers))
     assert nodes_of(place) == []
     for attempt in (place.open, lambda: dropped(place)):
-        with pytest.raises(sluice.NotATable, match="is not a Delta table"):
+        with pytest.raises(sluice.errors.NotATable, match="is not a Delta table"):
             attempt()
 
 
@@ -121,7 +121,7 @@ def test_whoever_has_it_open_is_told_and_writes_nothing(place: Place) -> None:
         lambda: sluice.read_together([table]),
         lambda: sluice.transaction(tables=[table]),
     ):
-        with pytest.raises(sluice.TableNotFound, match=r"dropped|no table"):
+        with pytest.raises(sluice.errors.TableNotFound, match=r"dropped|no table"):
             act()
     assert not [key for key in set(disk_of(place).objects) - left if key.startswith("_delta_log/0")]
 
@@ -135,7 +135,7 @@ def test_a_table_is_created_in_its_place_at_once_and_former_writers_stay_out(pla
     table.drop()
     place.create().append(flights(("SFO", 1, 1)))
     for act in (begun.commit, lambda: writer.table.append(flights(("LGA", 9, 9))), writer.table.refresh):
-        with pytest.raises((sluice.TreeReplaced, sluice.TableDropped)):
+        with pytest.raises((sluice.errors.TreeReplaced, sluice.errors.TableDropped)):
             act()
     assert rows_of(place.open().snapshot().to_arrow()) == [("SFO", 1, 1)]
     assert place.open().version == 1
@@ -152,7 +152,7 @@ def test_data_that_are_kept_are_a_delta_table_of_nobodys(local: Place) -> None:
     assert nodes_of(local) == []
     assert local.open(consistency="published").snapshot().to_arrow().num_rows == 1
     assert deltalake.DeltaTable(local.location).version() == 3
-    with pytest.raises(sluice.NotATable, match="bring it in with"):
+    with pytest.raises(sluice.errors.NotATable, match="bring it in with"):
         local.open()
     again = sluice.Table.attach(local.location, coordinator=local.coordinator)
     again.append(flights(("LGA", 3, 3)))
@@ -178,7 +178,7 @@ def test_a_drop_that_was_interrupted_is_finished(place: Place, monkeypatch: pyte
         dropped(place)
     monkeypatch.undo()
     if step != "bury_tree":
-        with pytest.raises(sluice.InvalidRequest, match=r"being dropped.*sluice drop"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=r"being dropped.*sluice drop"):
             place.create()
     report = dropped(place)
     assert report.version == 3
@@ -204,7 +204,7 @@ def test_a_removal_of_nodes_that_was_interrupted_is_finished_by_whoever_comes(
         dropped(place)
     monkeypatch.undo()
     if number:
-        with pytest.raises(sluice.TableDropped):
+        with pytest.raises(sluice.errors.TableDropped):
             place.open()
     dropped(place)
     assert (disk_of(place).objects, nodes_of(place)) == ({}, [])
@@ -224,7 +224,7 @@ def test_a_tree_is_closed_by_the_first_step_of_its_removal(place: Place, monkeyp
     with pytest.raises(Killed):
         sluice.forget(place.location, coordinator=place.coordinator)
     disk_of(place).objects.update(kept)
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         writer.table.append(flights(("LGA", 3, 4)))
     assert {key for key in disk_of(place).objects if key.startswith("_delta_log/0")} <= set(kept)
 
@@ -252,7 +252,7 @@ def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Pl
         remove(session, path, mark)
 
     monkeypatch.setattr(nodes, "_remove_below", overtaken)
-    with pytest.raises(sluice.InvalidRequest):
+    with pytest.raises(sluice.errors.InvalidRequest):
         sluice.forget(place.location, coordinator=place.coordinator)
     disk_of(place).objects.clear()
     sluice.forget(place.location, coordinator=place.coordinator)
@@ -285,7 +285,7 @@ def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, 
         return done
 
     monkeypatch.setattr(where, step, pauses)
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         dropped(place)
     assert paused == [step]
     assert rows_of(place.open().snapshot().to_arrow()) == [("LGA", 3, 3)]
@@ -314,7 +314,7 @@ def test_one_who_was_stopped_between_a_look_and_its_deletion_leaves_the_next_tab
                 here.create().append(flights(("LGA", 3, 3)))
 
     monkeypatch.setattr(Deletion, "require", stops)
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         dropped(here)
     assert stopped
     table = here.open()
@@ -339,7 +339,7 @@ def test_one_who_was_paused_after_a_drop_marks_no_other_one_as_done(place: Place
         done(self)
 
     monkeypatch.setattr(Deletion, "done", after_another_drop)
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         dropped(place)
     still = nodes.read_tombstone(context)
     assert still is not None
@@ -372,7 +372,7 @@ def test_creating_a_table_where_one_is_never_touches_its_log(local: Place, forgo
         assert sluice.forget(local.location, coordinator=local.coordinator) == 4
         log.with_name("away").rename(log)
     before = {each.name: each.read_bytes() for each in log.iterdir() if each.is_file()}
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         local.create()
     assert {each.name: each.read_bytes() for each in log.iterdir() if each.is_file()} == before
     for name in before:
@@ -380,7 +380,7 @@ def test_creating_a_table_where_one_is_never_touches_its_log(local: Place, forgo
             (log / name).unlink()
     put_back = local.location, commit_path(3)
     Path(*put_back).write_bytes(before[f"{4:020d}.json"])
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         local.create()
     assert Path(*put_back).exists(), "a damaged log is no stray version"
 
@@ -393,7 +393,7 @@ def test_a_reader_of_the_log_goes_on_with_the_table_that_is_there_now(place: Pla
     reader = place.open(consistency="published")
     assert reader.snapshot().to_arrow().num_rows == 0
     former.drop()
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         reader.refresh()
     table = place.create()
     for number in range(2):
@@ -409,7 +409,7 @@ def test_a_reader_of_the_log_goes_on_with_the_table_that_is_there_now(place: Pla
 def test_without_conditional_put_the_location_rests_until_no_client_can_put(place: Place) -> None:
     disk_of(place).conditional_put = False
     filled(place).drop()
-    with pytest.raises(sluice.Unavailable, match=r"no conditional put.*Try again in 5[0-9][0-9] s") as caught:
+    with pytest.raises(sluice.errors.Unavailable, match=r"no conditional put.*Try again in 5[0-9][0-9] s") as caught:
         place.create()
     assert caught.value.retryable
     assert disk_of(place).objects == {}
@@ -425,7 +425,7 @@ def test_a_writer_whose_tables_folder_was_deleted_stops_and_makes_no_other(local
     table.append(flights(("LGA", 3, 3)))
     shutil.rmtree(local.location)
     for act in (lambda: table.append(flights(("LGA", 3, 4))), lambda: table.delete("month = 3"), lambda: local.open(limits=limits)):
-        with pytest.raises(sluice.LogGap, match=r"log (of .*)?is gone.*sluice forget"):
+        with pytest.raises(sluice.errors.LogGap, match=r"log (of .*)?is gone.*sluice forget"):
             act()
     assert not Path(local.location).exists()
 
@@ -438,7 +438,7 @@ def test_nor_does_one_that_was_about_to_publish(local: Place, monkeypatch: pytes
     doomed = table.begin()
     doomed.append(flights(("LGA", 3, 4)))
     shutil.rmtree(local.location)
-    with pytest.raises(sluice.LogGap, match=r"log of .* is gone"):
+    with pytest.raises(sluice.errors.LogGap, match=r"log of .* is gone"):
         doomed.commit()
     assert not Path(local.location).exists()
 
@@ -459,7 +459,7 @@ def test_on_a_remote_store_it_is_looked_every_four_seconds(place: Place) -> None
     assert looks() <= before + 1
     disk_of(place).objects.clear()
     clock[0] = 4.5
-    with pytest.raises(sluice.LogGap, match="sluice forget"):
+    with pytest.raises(sluice.errors.LogGap, match="sluice forget"):
         table.append(flights(("LGA", 5, 5)))
     assert disk_of(place).objects == {}
 
@@ -489,16 +489,16 @@ def test_who_compares_what_it_published_makes_no_look_of_its_own(place: Place) -
 
 def test_the_nodes_of_a_folder_that_is_gone_are_forgotten(local: Place) -> None:
     table = filled(local)
-    with pytest.raises(sluice.InvalidRequest, match="drop it"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="drop it"):
         sluice.forget(local.location, coordinator=local.coordinator)
     shutil.rmtree(local.location)
-    with pytest.raises(sluice.InvalidRequest, match="sluice forget"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="sluice forget"):
         local.create()
     assert sluice.forget(local.location, coordinator=local.coordinator) == 2
     assert nodes_of(local) == []
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         table.append(flights(("LGA", 3, 3)))
-    with pytest.raises(sluice.TableNotFound, match="nothing to forget"):
+    with pytest.raises(sluice.errors.TableNotFound, match="nothing to forget"):
         sluice.forget(local.location, coordinator=local.coordinator)
     assert not Path(local.location).exists()
     assert local.create().version == 0
@@ -528,12 +528,12 @@ def test_nodes_of_a_creation_that_came_to_nothing_are_forgotten(place: Place, mo
 def test_dropping_is_told_apart_from_detaching(place: Place) -> None:
     table = filled(place)
     table.detach()
-    with pytest.raises(sluice.NotATable, match="does not manage"):
+    with pytest.raises(sluice.errors.NotATable, match="does not manage"):
         dropped(place)
     assert commit_path(3) in disk_of(place).objects
     assert sluice.forget(place.location, coordinator=place.coordinator) == 3, "who gave it back may let the nodes go"
     assert nodes_of(place) == []
-    with pytest.raises(sluice.InvalidRequest, match="keep_data"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="keep_data"):
         table.drop(keep_data="yes")  # type: ignore[arg-type]
 
 
@@ -546,10 +546,10 @@ def test_real_servers_let_go_of_a_table(tmp_path: Path, zookeeper_address: str) 
     assert not list(Path(place.location).rglob("*.*"))
     again = sluice.Table.create(place.location, FLIGHTS, coordinator=place.coordinator)
     again.append(flights(("LGA", 3, 3)))
-    with pytest.raises((sluice.TreeReplaced, sluice.TableDropped)):
+    with pytest.raises((sluice.errors.TreeReplaced, sluice.errors.TableDropped)):
         table.append(flights(("LGA", 3, 3)))
     shutil.rmtree(place.location)
-    with pytest.raises(sluice.LogGap):
+    with pytest.raises(sluice.errors.LogGap):
         again.append(flights(("LGA", 3, 3)))
     assert sluice.forget(place.location, coordinator=place.coordinator) == 1
 

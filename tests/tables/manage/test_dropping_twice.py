@@ -47,13 +47,13 @@ def test_while_one_deletes_nobody_else_does_and_no_table_is_made(place: Place) -
 
     def paused() -> None:
         for act in (lambda: dropped(place), place.create):
-            with pytest.raises(sluice.SluiceError, match="being d") as refused:
+            with pytest.raises(sluice.errors.SluiceError, match="being d") as refused:
                 act()
             met.append(refused.value)
 
     disk_of(place).slow("delete", paused, "_delta_log/*")
     assert dropped(place).version == 3
-    assert [(type(each), each.retryable) for each in met] == [(sluice.Unavailable, True), (sluice.InvalidRequest, False)]  # type: ignore[attr-defined]
+    assert [(type(each), each.retryable) for each in met] == [(sluice.errors.Unavailable, True), (sluice.errors.InvalidRequest, False)]  # type: ignore[attr-defined]
     assert deleters(place) == []
     assert place.create().version == 0
 
@@ -69,17 +69,17 @@ def test_where_one_who_deleted_went_without_a_word_the_place_rests(place: Place,
         expire_all(place)
         if fails:  # the one who takes over fails: what it did not do is repeated
             disk_of(place).fail_before("delete")
-            with pytest.raises(sluice.StorageUnavailable):
+            with pytest.raises(sluice.errors.StorageUnavailable):
                 dropped(place)
         assert dropped(place).version == 3
-        with pytest.raises(sluice.Unavailable, match=r"disappeared before it was done.*Try again in 4[78][0-9] s") as refused:
+        with pytest.raises(sluice.errors.Unavailable, match=r"disappeared before it was done.*Try again in 4[78][0-9] s") as refused:
             place.create()
         assert refused.value.retryable
 
     disk_of(place).slow("delete", paused, "_delta_log/*")
-    with pytest.raises((sluice.TableDropped, sluice.Unavailable), match=r"was dropped|claim to delete .* is gone"):
+    with pytest.raises((sluice.errors.TableDropped, sluice.errors.Unavailable), match=r"was dropped|claim to delete .* is gone"):
         dropped(place)
-    with pytest.raises(sluice.Unavailable, match="disappeared before it was done"):
+    with pytest.raises(sluice.errors.Unavailable, match="disappeared before it was done"):
         place.create()
     rested(place)
     assert place.create().version == 0
@@ -99,7 +99,9 @@ def test_who_removes_a_version_of_the_former_table_removes_none_of_the_next_one(
     def paused() -> None:
         if expires:
             expire_all(place)
-        with pytest.raises(sluice.Unavailable, match=r"was dropped, and (its data are being|a client that deleted its data disappeared)"):
+        with pytest.raises(
+            sluice.errors.Unavailable, match=r"was dropped, and (its data are being|a client that deleted its data disappeared)"
+        ):
             filled(place)
 
     disk_of(place).slow("delete", paused, stray)
@@ -126,7 +128,7 @@ def test_who_fails_gives_the_deletion_back_whatever_message_is_lost(place: Place
     filled(place)
     disk_of(place).fail_before("delete")
     service_of(place).inject(fault, verb="apply", path="/deleter", skip=1)
-    with pytest.raises(sluice.StorageUnavailable):
+    with pytest.raises(sluice.errors.StorageUnavailable):
         dropped(place)
     assert deleters(place) == []
     assert dropped(place).version == 3

@@ -108,7 +108,7 @@ def test_a_clone_in_a_bucket_reads_another_place_of_it(s3_server: S3DevServer, s
     table.vacuum(retain_hours=0, force=True)
     assert rows_of(table.snapshot().to_arrow()) == [(1,), (3,)]
     assert source.head("one.parquet").size > 0
-    with pytest.raises(sluice.UnsupportedFeature, match="where sluice does not reach it"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="where sluice does not reach it"):
         read_files(
             open_store(clone, s3_options),
             add_rows([AddFile("file:///etc/one.parquet", {}, 1, 1, True)]),
@@ -120,7 +120,7 @@ def test_a_clone_in_a_bucket_reads_another_place_of_it(s3_server: S3DevServer, s
 def test_what_a_clone_needs_and_cannot_reach_is_named(tmp_path: Path, source: Path) -> None:
     file = source / "one.parquet"
     location = write_log(tmp_path / "clone", [encode_all([Protocol(1, 2), metadata("a"), add("abfss://c@h/x.parquet", file)]).rstrip()])
-    with pytest.raises(sluice.UnsupportedFeature, match=r"abfss://c@h/x\.parquet' lies outside of the table .* does not reach it"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match=r"abfss://c@h/x\.parquet' lies outside of the table .* does not reach it"):
         attach(location).snapshot().to_arrow()
 
 
@@ -160,7 +160,7 @@ def test_a_void_column_is_null_and_nothing_else(tmp_path: Path) -> None:
         assert table.snapshot().to_arrow(where=where).num_rows == 2
     assert table.snapshot().to_arrow(where="v = v OR v <> v OR v <=> a").num_rows == 0
     table.append(pa.table({"a": [3], "v": pa.nulls(1)}))
-    with pytest.raises(sluice.SchemaMismatch, match="column 'v' is void in the table and int64 in the data"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match="column 'v' is void in the table and int64 in the data"):
         table.append(pa.table({"a": [4], "v": [1]}))
     table.update({"a": "a * 10"}, "a < 3")
     table.compact()
@@ -175,7 +175,7 @@ def test_metadata_without_a_schema_counts_until_it_is_replaced(tmp_path: Path) -
     empty = replace(metadata("a"), schema_string="")
     start = [encode(Protocol(1, 2)), encode(empty)]
     location = write_log(folder, start)
-    with pytest.raises(sluice.NotATable, match="the table has no columns yet"):
+    with pytest.raises(sluice.errors.NotATable, match="the table has no columns yet"):
         attach(location)
     write_log(folder, start, [encode(metadata("a")), encode(add("one.parquet", one))])
     assert rows_of(attach(location).snapshot().to_arrow()) == [(1,)]
@@ -199,5 +199,5 @@ def test_a_mapped_table_is_refused_whatever_its_protocol_lists(tmp_path: Path) -
     mapped: dict[str, Any] = {"delta.columnMapping.mode": "name"}
     for protocol in (Protocol(3, 7, (), ("appendOnly",)), Protocol(1, 2)):
         location = write_log(folder, [encode_all([protocol, metadata("a", configuration=mapped), add("one.parquet", one)]).rstrip()])
-        with pytest.raises(sluice.UnsupportedFeature, match="columnMapping"):
+        with pytest.raises(sluice.errors.UnsupportedFeature, match="columnMapping"):
             sluice.Table.open(location, consistency="published").snapshot().to_arrow()

@@ -24,7 +24,7 @@ def local(tmp_path: Path) -> Place:
 
 
 def unable_to_publish(*_: object) -> bool:
-    raise sluice.StorageUnavailable("injected: the log cannot be written")
+    raise sluice.errors.StorageUnavailable("injected: the log cannot be written")
 
 
 def test_nodes_with_versions_that_only_they_have_are_not_forgotten(local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_nodes_with_versions_that_only_they_have_are_not_forgotten(local: Place,
     aside = Path(f"{local.location}-aside")
     Path(local.location).rename(aside)
     before = nodes_of(local)
-    with pytest.raises(sluice.InvalidRequest, match=r"versions 3 to 4 are ratified and not published.*--lose-unpublished"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"versions 3 to 4 are ratified and not published.*--lose-unpublished"):
         sluice.forget(local.location, coordinator=local.coordinator)
     assert nodes_of(local) == before
     aside.rename(local.location)
@@ -54,7 +54,7 @@ def test_unpublished_versions_are_lost_on_purpose_only(local: Place, monkeypatch
     local.open(ack="ratified", timeout_s=5).append(flights(("LGA", 3, 3)))
     publishers_are_idle()
     shutil.rmtree(local.location)
-    with pytest.raises(sluice.InvalidRequest, match="version 3 is ratified"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="version 3 is ratified"):
         sluice.forget(local.location, coordinator=local.coordinator)
     command = ["forget", local.location, "--coordinator", local.coordinator]
     assert "is ratified and not published" in CliRunner().invoke(main, command).output

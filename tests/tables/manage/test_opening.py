@@ -118,7 +118,7 @@ def test_whoever_opens_it_instead_publishes_that_it_is_the_others_to_write(place
     table = place.open(limits=IMPATIENT)
     with unpublished(place, 1):
         assert not table.detach().published
-    with pytest.raises(sluice.NotATable, match=r"sluice\.Table\.attach"):
+    with pytest.raises(sluice.errors.NotATable, match=r"sluice\.Table\.attach"):
         place.open()
     assert latest_version(MemoryStore(place.location)) == 1
 
@@ -129,7 +129,7 @@ def test_another_engine_that_wrote_in_its_place_is_named(place: Place, entrance:
     given_back(place)
     attached_by_who_dies(place)
     disk_of(place).store(commit_path(3), b'{"commitInfo":{"operation":"WRITE","timestamp":1}}\n')
-    with pytest.raises(sluice.ForeignCommit, match="move the file to another place") as caught:
+    with pytest.raises(sluice.errors.ForeignCommit, match="move the file to another place") as caught:
         entrance(place)
     assert caught.value.version == 3
     disk_of(place).objects.pop(commit_path(3))
@@ -142,19 +142,19 @@ def test_another_engine_that_wrote_in_its_place_is_named(place: Place, entrance:
 @pytest.mark.parametrize(
     ("stranger", "error"),
     [
-        (None, sluice.TableNotFound),
-        ("part-00000-5fba94ed-9794-4965-ba6e-6ee3c0d22af9-c000.snappy.parquet", sluice.NotATable),
-        ("_delta_log/_last_checkpoint", sluice.NotATable),
+        (None, sluice.errors.TableNotFound),
+        ("part-00000-5fba94ed-9794-4965-ba6e-6ee3c0d22af9-c000.snappy.parquet", sluice.errors.NotATable),
+        ("_delta_log/_last_checkpoint", sluice.errors.NotATable),
     ],
 )
 def test_what_a_writer_left_that_did_not_come_to_create_the_table_is_no_table(
-    place: Place, stranger: str | None, error: type[sluice.SluiceError]
+    place: Place, stranger: str | None, error: type[sluice.errors.SluiceError]
 ) -> None:
     owner = new_plan_id(1_000)
     left = [f"origin=JFK/part-00000-{owner}-files-c000.zstd.parquet", f"_delta_log/_staged_commits/{owner}.json"]
     for key in [*left, *([] if stranger is None else [stranger])]:
         disk_of(place).store(key, b"{}")
-    with pytest.raises(sluice.SluiceError) as refused:
+    with pytest.raises(sluice.errors.SluiceError) as refused:
         place.open()
     assert type(refused.value) is error
     if stranger is None:

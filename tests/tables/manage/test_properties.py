@@ -153,7 +153,7 @@ def test_protected_properties_cannot_be_set_even_to_what_they_are(place: Place) 
         table.set_properties({"delta.enableInCommitTimestamps": "true"})
     with pytest.raises(InvalidRequest, match="sluice sets it"):
         table.unset_properties(["delta.enableInCommitTimestamps"])
-    with pytest.raises(sluice.UnsupportedFeature, match="columnMapping"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="columnMapping"):
         place.open().set_properties({"delta.feature.columnMapping": "supported"})
     with pytest.raises(InvalidRequest, match="not supported"):
         table.set_properties({"delta.columnMapping.mode": "name"})
@@ -210,7 +210,7 @@ def test_append_only_comes_and_goes(place: Place) -> None:
     table, other = place.create(), place.open()
     table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
     table.set_properties({"delta.appendOnly": "true"})
-    with pytest.raises(sluice.UnsupportedFeature, match="append-only"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="append-only"):
         other.delete("month = 1")
     table.set_properties({"delta.appendOnly": "false"})
     assert other.delete("month = 1") is not None
@@ -231,14 +231,14 @@ def test_a_constraint_is_checked_against_the_rows_that_are_there(place: Place) -
     table = place.create()
     table.append(flights(("JFK", 1, 5), ("EWR", 2, -7)))
     words = r"constraint sane \(delay >= 0\) was not added, for version 1 of the table has rows .* one with delay = -7; correct"
-    with pytest.raises(sluice.ConstraintViolated, match=words) as caught:
+    with pytest.raises(sluice.errors.ConstraintViolated, match=words) as caught:
         table.set_properties({"delta.constraints.sane": "delay >= 0"})
     assert (caught.value.constraint, caught.value.values, caught.value.version) == ("sane", {"delay": -7}, 1)
     assert table.refresh().version == 1
     table.delete("delay < 0")
     table.set_properties({"delta.constraints.sane": "delay >= 0"})
     assert "checkConstraints" in features_of(table)
-    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match="sane"):
         place.open().append(flights(("JFK", 1, -5)))
     table.set_properties({"owner": "a change beside it reads no rows"})
     table.unset_properties(["delta.constraints.sane"])
@@ -250,11 +250,11 @@ def test_a_constraint_without_columns_and_one_on_partitions(place: Place) -> Non
     table.set_properties({"delta.constraints.never": "1 > 2"})
     table.unset_properties(["delta.constraints.never"])
     table.append(flights(("JFK", 1, 5)))
-    with pytest.raises(sluice.ConstraintViolated, match=r"never .* breaks it: .* it is never true"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match=r"never .* breaks it: .* it is never true"):
         table.set_properties({"delta.constraints.never": "1 > 2"})
-    with pytest.raises(sluice.ConstraintViolated, match="origin = 'JFK'"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match="origin = 'JFK'"):
         table.set_properties({"delta.constraints.home": "origin = 'EWR'"})
-    with pytest.raises(sluice.UnsupportedFeature, match="my_function"):
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="my_function"):
         table.set_properties({"delta.constraints.odd": "my_function(delay) = 1"})
     assert table.refresh().version == 3
 
@@ -264,7 +264,7 @@ def test_rows_that_are_marked_as_deleted_break_no_constraint(place: Place) -> No
     table.append(flights(("JFK", 1, 5), ("EWR", 2, -7), ("LGA", 3, -8)))
     table.delete("delay = -7")
     assert any(add.deletion_vector for add in table.snapshot().raw.add_files())
-    with pytest.raises(sluice.ConstraintViolated) as caught:
+    with pytest.raises(sluice.errors.ConstraintViolated) as caught:
         table.set_properties({"delta.constraints.sane": "delay >= 0"})
     assert caught.value.values == {"delay": -8}
     table.delete("delay = -8")
@@ -274,7 +274,7 @@ def test_rows_that_are_marked_as_deleted_break_no_constraint(place: Place) -> No
 def test_a_changed_constraint_is_checked_again(place: Place) -> None:
     table = place.create(properties={"delta.constraints.sane": "delay > -1000"})
     table.append(flights(("JFK", 1, -5)))
-    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match="sane"):
         table.set_properties({"delta.constraints.sane": "delay > 0"})
     assert table.set_properties({"delta.constraints.sane": "delay > -10"}) is not None
 
@@ -287,7 +287,7 @@ def test_rows_that_come_while_a_constraint_is_added_are_not_overlooked(
     table, other = place.create(properties={"delta.isolationLevel": isolation, POLICY: policy}), place.open()
     table.append(flights(("JFK", 1, 5)))
     before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, -7))))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.set_properties({"delta.constraints.sane": "delay >= 0"})
     assert "delta.constraints.sane" not in table.refresh().properties
 
@@ -296,7 +296,7 @@ def test_rows_that_come_while_a_constraint_is_added_are_not_overlooked(
 def test_rows_that_come_while_a_key_is_set_are_not_overlooked(place: Place, monkeypatch: pytest.MonkeyPatch, isolation: str) -> None:
     table, other = place.create(properties={"delta.isolationLevel": isolation, POLICY: "maxcompute-delta"}), place.open()
     before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, -7))))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.set_properties({KEY: "origin, month"})
     assert KEY not in table.refresh().properties
 
@@ -332,7 +332,7 @@ def test_whoever_did_not_know_of_a_change_is_stopped_unless_it_only_switches_som
     plan = table.plan_write(FLIGHTS)
     files = plan.write(flights(("JFK", 1, 6)))
     other.set_properties({"owner": "ops"})
-    with pytest.raises(sluice.MetadataChangedException) as caught:
+    with pytest.raises(sluice.errors.MetadataChangedException) as caught:
         table.commit_write(plan, files)
     assert (caught.value.winning_version, caught.value.winning_operation) == (3, "SET TBLPROPERTIES")
 
@@ -340,7 +340,7 @@ def test_whoever_did_not_know_of_a_change_is_stopped_unless_it_only_switches_som
 def test_two_changes_of_properties_meet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = place.create(), place.open()
     before_commit(monkeypatch, lambda: other.set_properties({"a": "1"}))
-    with pytest.raises(sluice.MetadataChangedException):
+    with pytest.raises(sluice.errors.MetadataChangedException):
         table.set_properties({"b": "1"})
     table.set_properties({"b": "1"})
     assert (table.refresh().properties["a"], table.properties["b"]) == ("1", "1")
@@ -382,7 +382,7 @@ def test_domains_that_are_none(place: Place, name: Any, configuration: Any) -> N
 def test_two_writers_of_one_domain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = place.create(properties={"delta.feature.domainMetadata": "supported"}), place.open()
     before_commit(monkeypatch, lambda: other.set_domain("mine", "theirs"))
-    with pytest.raises(sluice.ConcurrentTransactionException, match="mine"):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="mine"):
         table.set_domain("mine", "ours")
     assert table.refresh().domains == {"mine": "theirs"}
     before_commit(monkeypatch, lambda: other.set_domain("yours", "theirs"))
@@ -396,7 +396,7 @@ def test_of_two_first_domains_at_once_the_second_is_repeated(place: Place, monke
     """The first one adds a table feature; the repetition finds it there."""
     table, other = place.create(), place.open()
     before_commit(monkeypatch, lambda: other.set_domain("yours", "theirs"))
-    with pytest.raises(sluice.ProtocolChangedException, match="repeat the operation"):
+    with pytest.raises(sluice.errors.ProtocolChangedException, match="repeat the operation"):
         table.set_domain("mine", "ours")
     assert table.set_domain("mine", "ours") is not None
     assert table.refresh().domains == {"mine": "ours", "yours": "theirs"}
@@ -405,7 +405,7 @@ def test_of_two_first_domains_at_once_the_second_is_repeated(place: Place, monke
 def test_the_first_two_writers_of_one_domain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = place.create(), place.open()
     before_commit(monkeypatch, lambda: other.set_domain("mine", "theirs"))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.set_domain("mine", "ours")
     assert table.refresh().domains == {"mine": "theirs"}
 
@@ -439,7 +439,7 @@ def test_properties_set_beside_added_columns_both_hold_after_the_loser_repeats(p
     winner, loser = (set_one, add_one) if first == "set_properties" else (add_one, set_one)
     late = loser()  # made on version 0, and filed after the other's commit
     submit(table.coordinated, winner())
-    with pytest.raises(sluice.MetadataChangedException, match="came first and concerns the table's metadata"):
+    with pytest.raises(sluice.errors.MetadataChangedException, match="came first and concerns the table's metadata"):
         submit(table.coordinated, late)
     assert place.open().version == 1
     submit(table.coordinated, loser())

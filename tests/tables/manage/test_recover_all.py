@@ -73,7 +73,7 @@ def test_what_is_done_is_left_alone_and_what_fails_holds_up_no_other(places: lis
     assert done[normalise(places[1].location)].left == "has its nodes"
     assert done[normalise(str(tmp_path / "lake" / "theirs"))].left == "not managed by sluice"
     broken = done[normalise(places[2].location)]
-    assert isinstance(broken.error, sluice.CorruptLogFile)
+    assert isinstance(broken.error, sluice.errors.CorruptLogFile)
     assert sum(each.report is not None for each in done.values()) == len(places) - 2
     again = all_of(places, former=former, wait_s=0)
     assert sum(each.left == "has its nodes" for each in again.values()) == len(places) - 1
@@ -82,7 +82,7 @@ def test_what_is_done_is_left_alone_and_what_fails_holds_up_no_other(places: lis
 def test_without_the_id_nothing_is_taken_over(places: list[Place]) -> None:
     lose_everything(places[0])
     done = all_of(places, wait_s=0)
-    assert {type(each.error) for each in done.values()} == {sluice.WrongCoordinator}
+    assert {type(each.error) for each in done.values()} == {sluice.errors.WrongCoordinator}
 
 
 def test_the_command_prints_a_line_for_each(places: list[Place]) -> None:

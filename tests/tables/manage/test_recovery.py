@@ -61,7 +61,7 @@ def test_a_table_goes_on_where_its_log_ends(place: Place) -> None:
     before = table.refresh().snapshot()
     time, table_id = before.timestamp, before.raw.metadata.id
     lose_everything(place)
-    with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
+    with pytest.raises(sluice.errors.NotATable, match=r"sluice\.recover"):
         place.open()
     report = recovered(place)
     assert (report.version, report.incomplete, report.half_done) == (3, (), ())
@@ -85,24 +85,24 @@ def test_a_table_goes_on_where_its_log_ends(place: Place) -> None:
 def test_nothing_is_recovered_where_nothing_is_lost(place: Place) -> None:
     filled(place)
     before = dict(disk_of(place).objects)
-    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         recovered(place)
     assert disk_of(place).objects == before
 
 
 def test_what_is_no_table_of_ours_is_not_recovered(place: Place) -> None:
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         recovered(place)
     filled(place).detach()
     lose_everything(place)
-    with pytest.raises(sluice.NotATable, match="attach"):
+    with pytest.raises(sluice.errors.NotATable, match="attach"):
         recovered(place)
     sluice.Table.attach(place.location, coordinator=place.coordinator)
 
 
 @pytest.mark.parametrize("wait_s", [-1, float("nan"), float("inf")])
 def test_a_wait_that_is_none_is_refused(place: Place, wait_s: float) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="wait_s"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="wait_s"):
         recovered(place, wait_s)
 
 
@@ -154,7 +154,7 @@ def test_a_writer_that_goes_on_publishing_is_told(place: Place, monkeypatch: pyt
     lose_everything(place)
     count = iter(range(2, 100))
     monkeypatch.setattr(SystemClock, "sleep", lambda *_: disk_of(place).store(commit_path(next(count)), straggler))
-    with pytest.raises(sluice.Unavailable, match="a client keeps publishing"):
+    with pytest.raises(sluice.errors.Unavailable, match="a client keeps publishing"):
         recovered(place, 5.0)
 
 
@@ -210,10 +210,10 @@ def test_a_client_of_the_former_tree_is_told_to_open_the_table_again(place: Plac
         lambda: table.delete("month = 1"),
         lambda: table.commit_write(plan, files),
     ):
-        with pytest.raises(sluice.TreeReplaced, match="open the table again"):
+        with pytest.raises(sluice.errors.TreeReplaced, match="open the table again"):
             way()
     again = place.open()
-    with pytest.raises(sluice.TransactionExpired):
+    with pytest.raises(sluice.errors.TransactionExpired):
         again.commit_write(plan, files)
     assert again.snapshot().to_arrow().num_rows == 2
     assert again.append(flights(("LGA", 1, 9))) is not None
@@ -239,7 +239,7 @@ def test_what_is_in_hand_of_a_lost_tree_is_not_shown(
 ) -> None:
     """While its session lives such a read asks nobody; when that is over the tree may be another one, which a server behind hides."""
     table = with_a_version_that_is_lost(place, monkeypatch)
-    with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
+    with pytest.raises(sluice.errors.NotATable, match=r"sluice\.recover"):
         table.snapshot(**asked)
     recovered(place)
     release(place.coordinator)
@@ -247,7 +247,7 @@ def test_what_is_in_hand_of_a_lost_tree_is_not_shown(
     assert isinstance(session, MemorySession)
     session.lag = lag
     for _ in range(2):
-        with pytest.raises(sluice.TreeReplaced, match="open the table again"):
+        with pytest.raises(sluice.errors.TreeReplaced, match="open the table again"):
             table.snapshot(**asked)
     assert place.open().snapshot(2).to_arrow().num_rows == 2
 
@@ -283,7 +283,7 @@ def test_a_publisher_that_slept_through_it_all_publishes_nothing(place: Place, c
     def write() -> None:
         try:
             zombie.table.append(flights(("LGA", 1, 9)))
-        except sluice.SluiceError as error:
+        except sluice.errors.SluiceError as error:
             errors.append(error)
 
     thread = threading.Thread(target=write)
@@ -297,7 +297,7 @@ def test_a_publisher_that_slept_through_it_all_publishes_nothing(place: Place, c
     thread.join(30)
     zombie.service.after = None
     assert not thread.is_alive()
-    assert [type(error) for error in errors] == [sluice.TreeReplaced]
+    assert [type(error) for error in errors] == [sluice.errors.TreeReplaced]
     assert log == {key: data for key, (data, _) in disk.objects.items() if key.startswith("_delta_log/0")}
     assert place.open().snapshot().to_arrow().num_rows == 3
 
@@ -318,7 +318,7 @@ def test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one(place: P
                 fresh.append(flights(("JFK", 5, 5)))
 
     zombie.service.before = overtake
-    with pytest.raises(sluice.TreeReplaced):
+    with pytest.raises(sluice.errors.TreeReplaced):
         zombie.table.append(flights(("LGA", 1, 9)))
     assert "LGA" not in place.open().snapshot().to_arrow()["origin"].to_pylist()
 
@@ -333,7 +333,7 @@ def test_nodes_that_were_deleted_by_hand_under_living_clients(place: Place, fast
     client.table.append(flights(("LGA", 1, 1)))
     delete_by_hand(place)
     assert recovered(place).version == 3
-    with pytest.raises(sluice.TreeReplaced):
+    with pytest.raises(sluice.errors.TreeReplaced):
         client.table.append(flights(("LGA", 1, 9)))
     assert place.open().snapshot().to_arrow().num_rows == 3
     assert place.open().outcome(place.open().history(1)[0].transaction_id).state == "committed"
@@ -364,7 +364,7 @@ def test_of_two_who_recover_at_once_one_is_refused(place: Place, monkeypatch: py
 
     def sleep(*_: object) -> None:
         monkeypatch.setattr(SystemClock, "sleep", lambda *_: None)
-        with pytest.raises(sluice.InvalidRequest, match="another client is recovering") as caught:
+        with pytest.raises(sluice.errors.InvalidRequest, match="another client is recovering") as caught:
             recovered(place)
         refused.append(str(caught.value))
 
@@ -412,10 +412,10 @@ def test_who_lost_the_claim_does_not_wait_for_the_writers_of_a_recovered_table(p
             place.open().append(flights(("LGA", 1, len(waits))))
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
-    with pytest.raises(sluice.Unavailable, match=r"claim to recover .* is gone; repeat the recovery"):
+    with pytest.raises(sluice.errors.Unavailable, match=r"claim to recover .* is gone; repeat the recovery"):
         recovered(place, 5.0)
     assert waits == [5.0]
-    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         recovered(place, 5.0)
 
 
@@ -530,7 +530,7 @@ def test_who_creates_a_table_that_was_created_and_whose_nodes_were_lost_meanwhil
         return None
 
     monkeypatch.setattr(creation, "latest_version", look)
-    with pytest.raises(sluice.TableExists):
+    with pytest.raises(sluice.errors.TableExists):
         place.create()
     monkeypatch.undo()
     assert len(looks) == 4, "each of the two looked before and after"

@@ -227,14 +227,14 @@ def test_whoever_writes_at_the_same_time_loses_or_comes_after(place: Place) -> N
     replacing = table.begin()
     replacing.replace(GATES)
     other.append(flights(("LGA", 3, 3)))
-    with pytest.raises(sluice.ConcurrentModification, match="appended-what-i-read"):
+    with pytest.raises(sluice.errors.ConcurrentModification, match="appended-what-i-read"):
         replacing.commit()
     appending, changing = other.begin(), other.begin()
     appending.append(flights(("BOS", 4, 4)))
     changing.update({"delay": "0"}, where="origin = 'JFK'")
     table.replace(GATES)
     for each in (appending, changing):
-        with pytest.raises(sluice.MetadataChangedException):
+        with pytest.raises(sluice.errors.MetadataChangedException):
             each.commit()
     with pytest.raises(SchemaMismatch):
         other.append(flights(("BOS", 4, 4)))
@@ -272,7 +272,7 @@ def test_or_replace_creates_where_nothing_is(place: Place) -> None:
 def test_a_table_of_another_engine_is_not_replaced(place: Place) -> None:
     deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
     for mode in ("if_not_exists", "or_replace", "replace"):
-        with pytest.raises(sluice.NotATable, match="attach"):
+        with pytest.raises(sluice.errors.NotATable, match="attach"):
             place.create(mode=mode)
 
 

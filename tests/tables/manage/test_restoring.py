@@ -224,7 +224,7 @@ def test_the_restore_of_a_client_that_lost_its_session_is_refused(place: Place, 
         return missing
 
     monkeypatch.setattr(restoring, "missing_files", and_expire)
-    with pytest.raises(sluice.LeaseLost):
+    with pytest.raises(sluice.errors.LeaseLost):
         table.restore(2)
     assert rows(place.open()) == [("EWR", 2, 12), ("JFK", 1, 1), ("LGA", 3, 3)]
 
@@ -258,7 +258,7 @@ def test_a_restore_leaves_exactly_that_version_or_is_refused(
 
     monkeypatch.setattr(restoring, "missing_files", and_another_commits)
     table.set_properties({"owner": "ops"})
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.restore(2)
     monkeypatch.undo()
     assert table.restore(2) is not None
@@ -280,7 +280,7 @@ def test_a_compaction_that_came_first_loses_no_row(place: Place, monkeypatch: py
     monkeypatch.setattr(restoring, "missing_files", and_compact)
     try:
         table.restore(4)
-    except sluice.ConcurrentModification:
+    except sluice.errors.ConcurrentModification:
         monkeypatch.undo()
         table.restore(4)
     assert [delay for _, _, delay in rows(table)] == [0, 1, 2, 3]
@@ -291,6 +291,6 @@ def test_writers_that_began_before_a_restore_lose_to_it(place: Place) -> None:
     merge = place.open().begin()
     merge.update({"delay": "7"}, where="origin = 'EWR'")
     table.restore(2)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         merge.commit()
     assert rows(table) == FIRST

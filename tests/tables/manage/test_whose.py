@@ -83,12 +83,12 @@ def test_clients_of_another_coordinator_are_refused_with_both_names(place: Place
     other = elsewhere(place)
     before = dict(disk_of(place).objects)
     for attempt in (other.open, lambda: sluice.Table.attach(other.location, coordinator=other.coordinator), lambda: recovered(other)):
-        with pytest.raises(sluice.WrongCoordinator, match=r"has coordinated no table yet.*former=") as caught:
+        with pytest.raises(sluice.errors.WrongCoordinator, match=r"has coordinated no table yet.*former=") as caught:
             attempt()
         assert (caught.value.owner, caught.value.found) == (owner_of(place), None)
-        assert isinstance(caught.value, sluice.NotATable)
+        assert isinstance(caught.value, sluice.errors.NotATable)
     sluice.Table.create(f"{place.location}-theirs", FLIGHTS, coordinator=other.coordinator)
-    with pytest.raises(sluice.WrongCoordinator) as caught:
+    with pytest.raises(sluice.errors.WrongCoordinator) as caught:
         other.open()
     theirs = identity_of(service_of(other).connect())
     assert theirs is not None
@@ -103,9 +103,9 @@ def test_clients_of_another_coordinator_are_refused_with_both_names(place: Place
 def test_a_living_coordinator_is_not_robbed_of_a_table_by_naming_it(place: Place) -> None:
     filled(place)
     other, before = elsewhere(place), dict(disk_of(place).objects)
-    with pytest.raises(sluice.InvalidRequest, match=r"is alive: it answers at memory://.*detach it there"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"is alive: it answers at memory://.*detach it there"):
         recovered(other, owner_of(place))
-    with pytest.raises(sluice.InvalidRequest, match="former is 'another'"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="former is 'another'"):
         recovered(other, "another")
     assert disk_of(place).objects == before
 
@@ -124,9 +124,9 @@ def test_a_coordinator_that_cannot_be_reached_is_given_up_when_it_is_named(place
     assert recovered(other, former).version == 3
     assert owner_of(place) == identity_of(service_of(other).connect()) != former
     other.open().append(flights(("EWR", 1, 3)))
-    with pytest.raises(sluice.ForeignCommit, match=f"coordinator {owner_of(place)}, which has taken the table on.*leave that file"):
+    with pytest.raises(sluice.errors.ForeignCommit, match=f"coordinator {owner_of(place)}, which has taken the table on.*leave that file"):
         writer.table.append(flights(("LGA", 9, 9)))
-    with pytest.raises(sluice.WrongCoordinator, match=owner_of(place)):
+    with pytest.raises(sluice.errors.WrongCoordinator, match=owner_of(place)):
         place.open()
     assert rows_of(other.open().snapshot().to_arrow()) == [("EWR", 1, 3), ("JFK", 1, 1), ("LGA", 1, 2)]
     assert table.version >= 0
@@ -136,15 +136,15 @@ def test_after_a_loss_the_coordinator_is_another_one_and_the_table_says_so(place
     filled(place)
     former = owner_of(place)
     lose_everything(place)
-    with pytest.raises(sluice.WrongCoordinator, match=rf"sluice\.recover.*{former}"):
+    with pytest.raises(sluice.errors.WrongCoordinator, match=rf"sluice\.recover.*{former}"):
         place.open()
-    with pytest.raises(sluice.WrongCoordinator):
+    with pytest.raises(sluice.errors.WrongCoordinator):
         recovered(place)
     assert recovered(place, former).version == 2
     assert owner_of(place) == identity_of(service_of(place).connect()) != former
     assert place.open().history(1)[0].operation == "RECOVER"
     place.open().append(flights(("JFK", 1, 2)))
-    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         recovered(place, former)
 
 
@@ -193,9 +193,9 @@ def test_a_table_that_was_given_back_belongs_to_whoever_attaches_it(place: Place
     assert not {COORDINATOR_KEY, ADDRESS_KEY} & place.open(consistency="published").properties.keys()
     sluice.Table.attach(other.location, coordinator=other.coordinator).append(flights(("EWR", 1, 3)))
     assert owner_of(place) == identity_of(service_of(other).connect())
-    with pytest.raises(sluice.WrongCoordinator):
+    with pytest.raises(sluice.errors.WrongCoordinator):
         place.open()
-    with pytest.raises(sluice.WrongCoordinator):
+    with pytest.raises(sluice.errors.WrongCoordinator):
         sluice.Table.attach(place.location, coordinator=place.coordinator)
 
 
@@ -205,7 +205,7 @@ def test_tables_without_a_name_go_on_and_are_given_one_by_attach_or_recover(plac
     monkeypatch.undo()
     place.open().append(flights(("LGA", 1, 2)))
     assert COORDINATOR_KEY not in place.open().properties
-    with pytest.raises(sluice.InvalidRequest, match="names no coordinator: leave it out"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="names no coordinator: leave it out"):
         recovered(with_other(place, coordinator=f"{place.coordinator}-empty"), "something")
     assert sluice.Table.attach(place.location, coordinator=place.coordinator).refresh().version == 3
     assert owner_of(place) == identity_of(service_of(place).connect())
@@ -229,7 +229,7 @@ def test_nobody_sets_or_unsets_the_name(place: Place) -> None:
         lambda: table.set_properties({ADDRESS_KEY: "mine"}),
         lambda: elsewhere(place).create(properties={COORDINATOR_KEY: "mine"}),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=r"not for users to change|there is a table"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=r"not for users to change|there is a table"):
             attempt()
     table.set_properties({"delta.appendOnly": "true"})
     assert owner_of(place) == identity_of(service_of(place).connect())
@@ -264,16 +264,16 @@ def test_two_real_coordinators_and_one_table(tmp_path: Path, zookeeper_hosts: st
     place = Place(str(tmp_path / "flights"), f"zk://{zookeeper_hosts}{zookeeper_chroot}")
     other = with_other(place, coordinator=f"{place.coordinator}-other?connect_timeout_s=20")
     filled(place)
-    with pytest.raises(sluice.WrongCoordinator, match=f"{place.coordinator}.*{other.coordinator.partition('?')[0]}"):
+    with pytest.raises(sluice.errors.WrongCoordinator, match=f"{place.coordinator}.*{other.coordinator.partition('?')[0]}"):
         other.open()
-    with pytest.raises(sluice.WrongCoordinator):
+    with pytest.raises(sluice.errors.WrongCoordinator):
         recovered(other)
-    with pytest.raises(sluice.InvalidRequest, match=f"is alive: it answers at {place.coordinator}"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=f"is alive: it answers at {place.coordinator}"):
         recovered(other, owner_of(place))
     place.open().append(flights(("LGA", 1, 2)))
     place.open().detach()
     sluice.Table.attach(other.location, coordinator=other.coordinator).append(flights(("EWR", 1, 3)))
-    with pytest.raises(sluice.WrongCoordinator):
+    with pytest.raises(sluice.errors.WrongCoordinator):
         place.open()
     assert rows_of(other.open().snapshot().to_arrow()) == [("EWR", 1, 3), ("JFK", 1, 1), ("LGA", 1, 2)]
 
@@ -298,7 +298,7 @@ def test_a_coordinator_with_old_data_is_told_from_another_engine(place: Place, o
     before = set(disk_of(place).objects)
     words = "older than its log: they end before version 2, .*take it out of the address.*sluice recover"
     for act in (place.open, lambda: table.append(flights(("JFK", 1, 4)))):
-        with pytest.raises(sluice.ForeignCommit, match=words if own else "stop that writer") as caught:
+        with pytest.raises(sluice.errors.ForeignCommit, match=words if own else "stop that writer") as caught:
             act()
         assert caught.value.version == 2
     assert {key for key in set(disk_of(place).objects) - before if key.startswith("_delta_log/0")} == set()

@@ -321,7 +321,7 @@ def test_without_a_coordinator(place: Place) -> None:
     for reader, level in ((alone, None), (table, "published")):
         assert told(reader.changes(-1, consistency=level)) == expected
         assert told(reader.changes(at[1], at[2], by="timestamp", consistency=level)) == expected[1:]
-    with pytest.raises(sluice.CoordinatorUnavailable):
+    with pytest.raises(sluice.errors.CoordinatorUnavailable):
         table.changes(-1)
     session.reconnect()
 
@@ -343,20 +343,20 @@ def test_a_table_without_times_of_its_own_has_those_of_its_files(tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ((3, 1), {}, sluice.InvalidRequest, "after=3 is beyond up_to=1"),
-        ((9, 8), {"by": "timestamp"}, sluice.InvalidRequest, "after=9 is later than up_to=8"),
-        ((7,), {}, sluice.VersionNotFound, "version 7 .* the latest version is 1"),
-        ((0, 7), {}, sluice.VersionNotFound, "version 7 .* the latest version is 1"),
-        ((-2,), {}, sluice.InvalidRequest, "after=-2"),
-        (("0",), {}, sluice.InvalidRequest, "after is '0'"),
-        ((None,), {}, sluice.InvalidRequest, "after is None"),
-        ((True,), {}, sluice.InvalidRequest, "after is True"),
-        ((0, 1.5), {}, sluice.InvalidRequest, "up_to is 1.5"),
-        (("soon",), {"by": "timestamp"}, sluice.InvalidRequest, "after is 'soon'"),
-        ((0,), {"by": "date"}, sluice.InvalidRequest, "by is 'date' of type str: give one of version, timestamp"),
-        ((0,), {"columns": ["carrier"]}, sluice.InvalidRequest, "column 'carrier' is not in the table"),
-        ((0,), {"where": "carrier = 1"}, sluice.PredicateError, "carrier"),
-        ((0,), {"consistency": "newest"}, sluice.InvalidRequest, "give one of latest, serial, session, published"),
+        ((3, 1), {}, sluice.errors.InvalidRequest, "after=3 is beyond up_to=1"),
+        ((9, 8), {"by": "timestamp"}, sluice.errors.InvalidRequest, "after=9 is later than up_to=8"),
+        ((7,), {}, sluice.errors.VersionNotFound, "version 7 .* the latest version is 1"),
+        ((0, 7), {}, sluice.errors.VersionNotFound, "version 7 .* the latest version is 1"),
+        ((-2,), {}, sluice.errors.InvalidRequest, "after=-2"),
+        (("0",), {}, sluice.errors.InvalidRequest, "after is '0'"),
+        ((None,), {}, sluice.errors.InvalidRequest, "after is None"),
+        ((True,), {}, sluice.errors.InvalidRequest, "after is True"),
+        ((0, 1.5), {}, sluice.errors.InvalidRequest, "up_to is 1.5"),
+        (("soon",), {"by": "timestamp"}, sluice.errors.InvalidRequest, "after is 'soon'"),
+        ((0,), {"by": "date"}, sluice.errors.InvalidRequest, "by is 'date' of type str: give one of version, timestamp"),
+        ((0,), {"columns": ["carrier"]}, sluice.errors.InvalidRequest, "column 'carrier' is not in the table"),
+        ((0,), {"where": "carrier = 1"}, sluice.errors.PredicateError, "carrier"),
+        ((0,), {"consistency": "newest"}, sluice.errors.InvalidRequest, "give one of latest, serial, session, published"),
     ],
 )
 def test_what_is_no_interval_or_no_column(
@@ -372,7 +372,7 @@ def test_what_is_no_interval_or_no_column(
 @pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_Commit_Timestamp"])
 def test_a_column_with_one_of_the_names(tmp_path: Path, name: str) -> None:
     deltalake.write_deltalake(tmp_path, pa.table({name: [1]}))
-    with pytest.raises(sluice.InvalidRequest, match=f"a column '{name}'.*rename it"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=f"a column '{name}'.*rename it"):
         sluice.Table.open(tmp_path, consistency="published").changes(-1)
 
 
@@ -395,13 +395,13 @@ def test_commits_that_were_cleaned_up(place: Place, consistency: str) -> None:
     table = place.open(consistency=consistency)
     assert table.changes(3)["delay"].to_pylist() == [4, 5, 6, 7]
     for after, up_to in ((-1, None), (2, None), (0, 6)):
-        with pytest.raises(sluice.VersionNotFound, match="the log has the commits of versions 4 to 7") as caught:
+        with pytest.raises(sluice.errors.VersionNotFound, match="the log has the commits of versions 4 to 7") as caught:
             table.changes(after, up_to)
         assert (caught.value.details["earliest"], caught.value.details["latest"]) == (4, 7)
-    with pytest.raises(sluice.VersionNotFound, match="versions 4 to 7 are"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="versions 4 to 7 are"):
         table.changes(0, 2)
     # commits are looked for at the call, before anything is read
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         table.changes_batches(0)
 
 
@@ -412,7 +412,7 @@ def test_times_that_were_cleaned_up(place: Place, consistency: str) -> None:
     assert table.changes(at[4], by="timestamp")["delay"].to_pylist() == [5, 6, 7]
     for after in (0, at[2], at[4] - 1):
         with pytest.raises(
-            sluice.VersionNotFound, match=r"not all available any more: the log has the commits of versions 4 to 7, the first of 20"
+            sluice.errors.VersionNotFound, match=r"not all available any more: the log has the commits of versions 4 to 7, the first of 20"
         ) as caught:
             table.changes(after, by="timestamp")
         assert caught.value.details["earliest"] == 4
@@ -430,19 +430,19 @@ def test_data_files_that_were_cleaned_up(place: Place) -> None:
     table.delete("delay = 2")
     first.unlink()
     words = r"the changes of version 1 .* cannot be read any more: .*; the changes after version 3 are complete"
-    with pytest.raises(sluice.MissingObject, match=words) as caught:
+    with pytest.raises(sluice.errors.MissingObject, match=words) as caught:
         table.changes(-1)
     assert (caught.value.details["version"], caught.value.details["complete_after"]) == (1, 3)
     assert told(table.changes(3)) == [("insert", 4, ("JFK", 1, 3)), ("delete", 5, ("JFK", 1, 2))]
-    with pytest.raises(sluice.MissingObject, match="the changes of version 3"):
+    with pytest.raises(sluice.errors.MissingObject, match="the changes of version 3"):
         table.changes(2)
     second.unlink()
-    with pytest.raises(sluice.MissingObject, match="the changes of no later version are complete either"):
+    with pytest.raises(sluice.errors.MissingObject, match="the changes of no later version are complete either"):
         table.changes(-1)
     # rows before the trouble are shown
     batches = table.changes_batches(3)
     assert next(batches)["delay"].to_pylist() == [3]
-    with pytest.raises(sluice.MissingObject, match="the changes of version 5"):
+    with pytest.raises(sluice.errors.MissingObject, match="the changes of version 5"):
         next(batches)
 
 
@@ -460,7 +460,7 @@ def test_a_vector_that_was_cleaned_up(made: Made) -> None:
     assert len(made.changes(1, 2)) == 1_000
     (made.folder / stored[0]).unlink()
     with pytest.raises(
-        sluice.MissingObject, match=r"the changes of version 2 .* deletion vector .*the changes after version 2 are complete"
+        sluice.errors.MissingObject, match=r"the changes of version 2 .* deletion vector .*the changes after version 2 are complete"
     ):
         made.changes(0)
     assert made.changes(2) == [("insert", 3, (1,))]
@@ -472,7 +472,7 @@ def test_a_version_missing_in_the_middle_is_damage_not_cleanup(place: Place) -> 
         table.append(flights(("JFK", 1, delay)))
     reader = sluice.Table.open(place.location, consistency="published")
     (Path(place.location) / commit_path(2)).unlink()
-    with pytest.raises(sluice.LogGap, match="version 2"):
+    with pytest.raises(sluice.errors.LogGap, match="version 2"):
         reader.changes(0, 4)
 
 
@@ -481,7 +481,7 @@ def test_a_column_whose_type_was_changed(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path, pa.table({"n": [2]}), mode="overwrite", schema_mode="overwrite")
     deltalake.write_deltalake(tmp_path, pa.table({"n": [3]}), mode="append")
     table = sluice.Table.open(tmp_path, consistency="published")
-    with pytest.raises(sluice.InvalidRequest, match=r"type was changed between the versions -1 and 2 .*'n'.* separately"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"type was changed between the versions -1 and 2 .*'n'.* separately"):
         table.changes(-1)
     assert table.changes(-1, 0)["n"].to_pylist() == ["one"]
     assert table.changes(1)["n"].to_pylist() == [3]
@@ -490,7 +490,7 @@ def test_a_column_whose_type_was_changed(tmp_path: Path) -> None:
 def test_a_damaged_file_is_called_damaged(made: Made) -> None:
     made.commit(made.add("a", [1]))
     (made.folder / "a").write_bytes(b"PAR1 no more")
-    with pytest.raises(sluice.Corrupt, match="'a' cannot be read"):
+    with pytest.raises(sluice.errors.Corrupt, match="'a' cannot be read"):
         made.changes()
 
 
@@ -500,5 +500,5 @@ def test_a_removed_file_whose_partition_nobody_told(tmp_path: Path) -> None:
     made.commit(added)
     made.commit(gone(added, partition_values=None))
     assert made.changes(-1, 1) == [("insert", 1, (1, "x"))]
-    with pytest.raises(sluice.Corrupt, match="version 2 removed 'a' without naming its partition"):
+    with pytest.raises(sluice.errors.Corrupt, match="version 2 removed 'a' without naming its partition"):
         made.changes()

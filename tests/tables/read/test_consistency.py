@@ -136,7 +136,7 @@ def test_a_reader_without_its_coordinator_is_told_how_to_read_on(place: Place) -
     table = place.create()
     mine(place).disconnect()
     for level in ("latest", "serial"):
-        with pytest.raises(sluice.CoordinatorUnavailable, match="consistency='published' reads what is published") as caught:
+        with pytest.raises(sluice.errors.CoordinatorUnavailable, match="consistency='published' reads what is published") as caught:
             table.snapshot(consistency=level)
         assert caught.value.retryable
     mine(place).reconnect()
@@ -154,9 +154,9 @@ def test_published_reads_go_on_while_the_coordinator_is_away(place: Place) -> No
         assert rows_of(table.snapshot(consistency="published").to_arrow()) == [("EWR", 1, 2), ("JFK", 1, 1)]
         assert table.snapshot(1, consistency="published").version == 1
     assert not calls
-    with pytest.raises(sluice.VersionNotFound, match="version 7"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="version 7"):
         table.snapshot(7, consistency="published")
-    with pytest.raises(sluice.InvalidRequest, match="a whole number"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="a whole number"):
         table.snapshot("7", consistency="published")  # type: ignore[arg-type]
     mine(place).reconnect()
 
@@ -185,7 +185,7 @@ def test_a_foreign_version_that_published_shows_is_not_taken_for_a_ratified_one(
     foreign.write_bytes(later)
     assert table.snapshot(consistency="published").version == 2
     assert table.snapshot().version == 1
-    with pytest.raises(sluice.VersionNotFound, match="the latest version is 1"):
+    with pytest.raises(sluice.errors.VersionNotFound, match="the latest version is 1"):
         table.snapshot(2)
 
 
@@ -194,7 +194,7 @@ def test_a_table_opened_published_has_no_other_level(place: Place) -> None:
     table = sluice.Table.open(place.location, consistency="published")
     assert table.snapshot(consistency="published").version == table.snapshot().version == 0
     for level in set(LEVELS) - {"published"}:
-        with pytest.raises(sluice.InvalidRequest, match=f"consistency='{level}' cannot be given"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=f"consistency='{level}' cannot be given"):
             table.snapshot(consistency=level)
 
 
@@ -236,7 +236,7 @@ def test_serial_that_takes_too_long_may_be_repeated(place: Place, monkeypatch: p
     table = place.open(limits=IMPATIENT, timeout_s=0.2)
     dies_after_filing(place, ("JFK", 1, 1))
     monkeypatch.setattr(Decider, "decide", lambda *_: ())
-    with pytest.raises(sluice.Unavailable, match=r"could not be decided in the time given .* repeat the read") as caught:
+    with pytest.raises(sluice.errors.Unavailable, match=r"could not be decided in the time given .* repeat the read") as caught:
         table.snapshot(consistency="serial")
     assert caught.value.retryable
     monkeypatch.undo()
@@ -308,7 +308,7 @@ def test_an_unknown_level_is_refused(place: Place, level: str) -> None:
         lambda: table.refresh(consistency=level),
     ]
     for way in ways:
-        with pytest.raises(sluice.InvalidRequest, match="give one of latest, serial, session, published"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="give one of latest, serial, session, published"):
             way()
 
 
@@ -406,7 +406,7 @@ def test_a_reader_that_cannot_publish_reads_all_the_same(
 
     def denied(*_: object, **__: object) -> bool:
         tried.append(1)
-        raise sluice.AccessDenied("this client may only read")
+        raise sluice.errors.AccessDenied("this client may only read")
 
     monkeypatch.setattr(type(reader.access.store), "put_if_absent", denied)
     for number in range(2):

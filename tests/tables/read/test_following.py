@@ -200,9 +200,11 @@ def test_another_follower_goes_on_within_a_version(place: Place) -> None:
     assert [(batch.after, batch.version, batch.to_arrow().num_rows) for batch in rest] == [(0, 1, 2), (1, 2, 1)]
     seen = pa.concat_tables([first.to_arrow().select(table.schema.names), *(batch.to_arrow() for batch in rest)])
     assert sorted(seen["origin"].to_pylist()) == ["JFK", "JFK", "LGA", "SFO"]
-    with pytest.raises(sluice.InvalidRequest, match=r"the place after 4 files of version 1 does not exist in .*, whose version has 3"):
+    with pytest.raises(
+        sluice.errors.InvalidRequest, match=r"the place after 4 files of version 1 does not exist in .*, whose version has 3"
+    ):
         next(table.follow(ChangePlace(0, 4), timeout_s=0))
-    with pytest.raises(sluice.InvalidRequest, match="files is -1: give a whole number"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="files is -1: give a whole number"):
         table.follow(ChangePlace(0, -1), timeout_s=0)
 
 
@@ -230,9 +232,9 @@ def test_a_change_of_the_schema_is_told_and_begins_a_batch(place: Place) -> None
 def test_a_column_that_is_gone_is_named(place: Place) -> None:
     table = place.create(partition_by=[])
     table.replace(pa.schema([("n", pa.int64())]), pa.table({"n": [1]}))
-    with pytest.raises(sluice.InvalidRequest, match="delay"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="delay"):
         list(table.follow(0, columns=["delay"], timeout_s=0))
-    with pytest.raises(sluice.InvalidRequest, match="delay"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="delay"):
         table.follow(1, columns=["delay"])
 
 
@@ -250,7 +252,7 @@ def test_a_column_that_is_gone_is_named(place: Place) -> None:
     ],
 )
 def test_what_has_no_meaning_is_refused(place: Place, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(sluice.InvalidRequest, match=words):
+    with pytest.raises(sluice.errors.InvalidRequest, match=words):
         place.create().follow(**options)
 
 
@@ -349,7 +351,7 @@ def test_a_table_that_is_dropped_ends_it_with_its_error(place: Place, monkeypatc
         following.until_it_waits_for_good()
         place.open().drop()
         assert following.batches.get(timeout=LONG_S) is None
-        assert isinstance(following.error, sluice.TableDropped)
+        assert isinstance(following.error, sluice.errors.TableDropped)
 
 
 def test_without_a_coordinator_the_log_is_asked(place: Place) -> None:
@@ -381,7 +383,7 @@ def test_files_that_were_cleaned_up(kept_in_memory: Place) -> None:
     table.overwrite(flights(("JFK", 1, 2)))
     later(kept_in_memory, 30 * DAY_MS)
     table.vacuum(0, force=True)
-    with pytest.raises(sluice.HistoryGone, match=r"after version 0 .* follow it from that snapshot's version on") as gone:
+    with pytest.raises(sluice.errors.HistoryGone, match=r"after version 0 .* follow it from that snapshot's version on") as gone:
         list(table.follow(0, timeout_s=0))
     assert gone.value.after == 0
     latest = table.snapshot()
@@ -394,7 +396,7 @@ def test_a_dropped_table_has_no_history_that_is_gone(kept_in_memory: Place) -> N
     batch = next(table.follow(0, timeout_s=0))
     assert batch.to_arrow().num_rows == 1
     kept_in_memory.open().drop()
-    with pytest.raises(sluice.TableDropped):
+    with pytest.raises(sluice.errors.TableDropped):
         batch.to_arrow()
 
 
@@ -407,5 +409,5 @@ def test_commits_that_were_cleaned_up(kept_in_memory: Place) -> None:
     later(kept_in_memory, 30 * DAY_MS)
     removed = table.vacuum().log_files
     assert removed
-    with pytest.raises(sluice.HistoryGone):
+    with pytest.raises(sluice.errors.HistoryGone):
         list(Writer(kept_in_memory).table.follow(0, timeout_s=0))

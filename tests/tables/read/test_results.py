@@ -56,9 +56,9 @@ def test_data_frames_have_the_rows_of_to_arrow(table: sluice.Table, monkeypatch:
     snapshot = table.snapshot()
     assert snapshot.to_polars(["amount"], "day = 1").to_dict(as_series=False) == {"amount": [1, 3]}
     monkeypatch.setattr(table_snapshot, "find_spec", lambda _: None)
-    with pytest.raises(sluice.InvalidRequest, match="pip install pandas"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="pip install pandas"):
         snapshot.to_pandas()
-    with pytest.raises(sluice.InvalidRequest, match="pip install polars"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="pip install polars"):
         snapshot.to_polars()
 
 
@@ -128,9 +128,9 @@ def test_times_are_given_in_three_ways(table: sluice.Table) -> None:
 
 @pytest.mark.parametrize("wrong", ["yesterday", "", 1.5, True, b"2026-01-01"])
 def test_what_is_no_time_is_refused(table: sluice.Table, wrong: object) -> None:
-    with pytest.raises(sluice.InvalidRequest, match="ISO 8601"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="ISO 8601"):
         table.snapshot(timestamp=wrong)  # type: ignore[arg-type]
-    with pytest.raises(sluice.InvalidRequest):
+    with pytest.raises(sluice.errors.InvalidRequest):
         table.changes(wrong, by="timestamp")  # type: ignore[arg-type]
 
 
@@ -169,7 +169,7 @@ def test_a_pickled_table_opens_the_same_table(table: sluice.Table) -> None:
 def test_a_table_read_without_a_coordinator_stays_so(table: sluice.Table) -> None:
     read_only = pickle.loads(pickle.dumps(sluice.Table.open(table.location, consistency="published")))
     assert read_only.snapshot().num_rows == 5
-    with pytest.raises(sluice.InvalidRequest, match="consistency='published'"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="consistency='published'"):
         read_only.append(rows(1, 1))
 
 
@@ -186,7 +186,7 @@ def test_notebooks_show_tables(table: sluice.Table) -> None:
 
 
 def frames_of_ours(call: Callable[[], object]) -> int:
-    with pytest.raises(sluice.SluiceError) as refused:
+    with pytest.raises(sluice.errors.SluiceError) as refused:
         call()
     shown = traceback.format_exception(refused.value)
     return sum(f"{sep}src{sep}sluice{sep}" in line for line in shown)

@@ -39,7 +39,7 @@ def test_another_number_that_came_first_refuses_it(place: Place, policy: str, le
     table = place.create(properties={"sluice.conflictPolicy": policy, "delta.isolationLevel": level})
     first, second = (begun(table, number, WORK["append"]) for number in (1, 2))
     first.commit()
-    with pytest.raises(sluice.ConcurrentTransactionException, match="application transaction S") as refused:
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="application transaction S") as refused:
         second.commit()
     assert refused.value.rule == "application-advanced"
     assert refused.value.winning_version == 1
@@ -53,7 +53,7 @@ def test_a_lower_or_higher_number_refuses_it(place: Place, number: int, fast_pat
     table = place.open(limits=Limits(fast_path=fast_path))
     mine = begun(table, 3, WORK["append"])
     begun(place.open(), number, WORK["append"]).commit()
-    with pytest.raises(sluice.ConcurrentTransactionException):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException):
         mine.commit()
 
 
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_was_started_twice(place: Place, mode: str) -> None:
     one, other, late = (planned(place.open(), number, mode) for number in (4, 5, 4))
     first = place.open().commit_write(*one)
     assert first is not None
-    with pytest.raises(sluice.ConcurrentTransactionException):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException):
         place.open().commit_write(*other)
     again = place.open().commit_write(*late)
     assert again is not None
@@ -140,7 +140,7 @@ def test_several_tables(place: Place) -> None:
     for table in tables:
         joint[table].append(ROW)
     begun(tables[1], 1, WORK["append"]).commit()
-    with pytest.raises(sluice.ConcurrentTransactionException, match="more"):
+    with pytest.raises(sluice.errors.ConcurrentTransactionException, match="more"):
         joint.commit()
     assert tables[0].snapshot().version == 0
 
@@ -183,9 +183,12 @@ def test_a_mark_tells_other_rows_of_the_same_number(place: Place, work: str) -> 
         assert committed is not None
         assert again is not None
         assert (again.repeated, again.version) == (True, committed.version)
-    with marked(("S", 2), mark_of(2, b"theirs")), pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 2"):
+    with (
+        marked(("S", 2), mark_of(2, b"theirs")),
+        pytest.raises(sluice.errors.ConcurrentTransactionException, match="other rows as batch 2"),
+    ):
         begun(table, 2, WORK[work]).commit()
-    with marked(("S", 1), mark_of(1, b"mine")), pytest.raises(sluice.ConcurrentTransactionException, match="has batch 2"):
+    with marked(("S", 1), mark_of(1, b"mine")), pytest.raises(sluice.errors.ConcurrentTransactionException, match="has batch 2"):
         begun(table, 1, WORK[work]).commit()
     unmarked = begun(table, 2, WORK[work]).commit()
     assert unmarked is not None

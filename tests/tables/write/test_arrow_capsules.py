@@ -81,7 +81,7 @@ def test_what_exports_arrow_is_written(place: Place, form: str) -> None:
 def test_what_exports_no_rows_of_columns_is_refused(place: Place) -> None:
     table = place.create()
     for bad in (pl.Series([1, 2]), pa.array([1, 2])):
-        with pytest.raises(sluice.InvalidRequest, match="cannot be read as rows of columns"):
+        with pytest.raises(sluice.errors.InvalidRequest, match="cannot be read as rows of columns"):
             table.append(bad)
-    with pytest.raises(sluice.InvalidRequest, match="anything that exports Arrow"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="anything that exports Arrow"):
         table.append({"origin": ["JFK"]})

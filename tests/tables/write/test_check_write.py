@@ -82,10 +82,10 @@ def test_what_is_refused_early_would_be_refused(place: Place, table: sluice.Tabl
         assert data_files(place) == before, "nothing was copied for a commit that is refused"
 
 
-def refusal(attempt: Callable[[], object]) -> sluice.ConcurrentModification | None:
+def refusal(attempt: Callable[[], object]) -> sluice.errors.ConcurrentModification | None:
     try:
         attempt()
-    except sluice.ConcurrentModification as refused:
+    except sluice.errors.ConcurrentModification as refused:
         return refused
     return None
 
@@ -124,9 +124,9 @@ def test_a_stricter_level_of_a_plan_counts(place: Place, table: sluice.Table) ->
     strict = replace(plain, transaction_id="00000000-0000-0000-0000-000000000002", terms=replace(plain.terms, isolation="Serializable"))
     OTHERS["append to it"](place.open())
     table.check_write(plain)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.check_write(strict)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.commit_write(strict, strict.write(MINE))
-    with pytest.raises(sluice.InvalidRequest, match="weaker"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="weaker"):
         table.check_write(replace(plain, terms=replace(plain.terms, isolation="SnapshotIsolation")))

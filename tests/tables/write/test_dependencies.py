@@ -23,7 +23,7 @@ def test_rows_that_were_scanned_are_deleted_with_their_whole_file(place: Place, 
     assert begun.scan(where="origin = 'JFK'").num_rows == 1
     begun.append(flights(("LGA", 1, 1)))
     assert other.refresh().delete("origin = 'JFK'") is not None
-    with pytest.raises(sluice.ConcurrentDeleteReadException):
+    with pytest.raises(sluice.errors.ConcurrentDeleteReadException):
         begun.commit()
 
 
@@ -62,7 +62,7 @@ def test_a_row_that_was_read_may_not_go(place: Place, level: str) -> None:
     begun.scan(where="origin = 'JFK'")
     begun.append(flights(("BOS", 1, 1)))
     other.delete("origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentDeleteReadException, match="1 row of "):
+    with pytest.raises(sluice.errors.ConcurrentDeleteReadException, match="1 row of "):
         begun.commit()
 
 
@@ -72,14 +72,14 @@ def test_a_row_that_was_read_may_not_change(place: Place) -> None:
     begun.scan(where="origin = 'JFK'")
     begun.append(flights(("BOS", 1, 1)))
     other.update({"delay": "7"}, "origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentDeleteReadException):
+    with pytest.raises(sluice.errors.ConcurrentDeleteReadException):
         begun.commit()
 
 
 def test_rows_are_followed_through_a_compaction(place: Place) -> None:
     table, other = one_file(place)
     other.append(flights(("BOS", 4, 4)))
-    for lost, expected in (("LGA", None), ("JFK", sluice.ConcurrentDeleteReadException)):
+    for lost, expected in (("LGA", None), ("JFK", sluice.errors.ConcurrentDeleteReadException)):
         begun = table.refresh().begin()
         begun.scan(where="origin = 'JFK'")
         begun.append(flights(("PHL", 1, 1)))
@@ -105,14 +105,14 @@ def test_rows_that_others_add_count_where_they_were_read_for_update(place: Place
     if not for_update:
         assert begun.commit() is not None
         return
-    with pytest.raises(sluice.ConcurrentAppendException) as lost:
+    with pytest.raises(sluice.errors.ConcurrentAppendException) as lost:
         begun.commit()
     assert (lost.value.rule, lost.value.winning_version) == ("appended-what-i-lock", 3)
 
 
 def test_a_policy_that_compares_no_rows_locks_none(place: Place) -> None:
     table = place.create(properties={"sluice.conflictPolicy": "maxcompute-table"})
-    with pytest.raises(sluice.InvalidRequest, match=r"for_update.*lease"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"for_update.*lease"):
         table.begin().scan(where="delay > 1", for_update=True)
 
 
@@ -144,7 +144,7 @@ WAYS: dict[str, Callable[[sluice.Table, pa.Table, str | None], sluice.Commit | N
 def test_what_was_read_may_not_change(tables: tuple[sluice.Table, sluice.Table], way: str, where: str | None) -> None:
     table, other = tables
     other.delete("origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentModification) as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification) as lost:
         WAYS[way](table, MORE, where)
     assert lost.value.winning_version == 2
 
@@ -155,7 +155,7 @@ def test_it_may_change_elsewhere(tables: tuple[sluice.Table, sluice.Table], way:
     table, other = tables
     other.delete("origin = 'LGA'")
     if "no vectors" in request.node.name:
-        with pytest.raises(sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentModification):
             WAYS[way](table, MORE, "origin = 'JFK'")
         return
     commit = WAYS[way](table, MORE, "origin = 'JFK'")
@@ -169,7 +169,7 @@ def test_what_comes_between_planning_and_commit_counts(tables: tuple[sluice.Tabl
     plan = table.plan_write(MORE.schema, read_version=1, read_where="origin = 'JFK'")
     files = plan.write(MORE)
     other.update({"delay": "7"}, "origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         table.commit_write(plan, files)
 
 
@@ -182,7 +182,7 @@ def test_appends_of_others_count_as_the_level_says(place: Place) -> None:
         there.open().append(flights(("LGA", 1, 2)))
         assert table.append(MORE, read_version=1, read_where="origin = 'EWR'") is not None
         if refused:
-            with pytest.raises(sluice.ConcurrentAppendException):
+            with pytest.raises(sluice.errors.ConcurrentAppendException):
                 table.append(MORE, read_version=1, read_where="origin = 'JFK'")
         else:
             assert table.append(MORE, read_version=1, read_where="origin = 'JFK'") is not None
@@ -204,7 +204,7 @@ def test_only_the_next_version(place: Place, between: Callable[[sluice.Table], o
     table.append(flights(("JFK", 1, 1)))
     other = place.open(application="other")
     assert between(other) is not None
-    with pytest.raises(sluice.ConcurrentModification, match=r"version 2 \(.* by other on .*came first") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"version 2 \(.* by other on .*came first") as lost:
         table.append(MORE, if_version=1)
     assert (lost.value.rule, lost.value.winning_version, lost.value.winning_application) == ("expected-version", 2, "other")
     commit = table.append(MORE, if_version=2)
@@ -243,9 +243,9 @@ def test_every_operation_may_ask_for_the_next_version(place: Place, name: str) -
     table = place.create()
     table.append(flights(("JFK", 1, 1)))
     place.open(application="other").set_properties({"other": "b"})
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         EVERY[name](table, 4)
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
         EVERY[name](table, 1)
     assert table.refresh().version == 2
     commit = EVERY[name](table, 2)
@@ -256,7 +256,7 @@ def test_statistics_and_what_came_in_between(place: Place) -> None:
     table = place.create(properties={"delta.dataSkippingNumIndexedCols": "0"})
     table.append(flights(("JFK", 1, 1)))
     place.open(application="other").append(MORE)
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 2 \(.* by other on .*came first"):
         table.analyze("delay", if_version=1)
     assert table.refresh().version == 2
     done = table.analyze("delay", if_version=2)
@@ -272,9 +272,9 @@ def test_several_commits_of_one_compaction_follow_one_another(place: Place, monk
     for origin in ("JFK", "EWR"):
         table.append(flights((origin, 1, 1)))
         table.append(flights((origin, 2, 2)))
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 4 "):
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 4 "):
         table.compact(if_version=3)
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         table.compact(if_version=5)
     commit = table.compact(if_version=4)
     assert commit is not None
@@ -289,7 +289,7 @@ def test_several_commits_of_one_compaction_follow_one_another(place: Place, monk
         return done
 
     monkeypatch.setattr(compaction.StagedCompaction, "commit", beside)
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 9 .* by other") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 9 .* by other") as lost:
         table.compact(if_version=7)
     assert lost.value.details["commits"] == 1
     assert table.refresh().version == 9
@@ -312,7 +312,7 @@ def test_of_two_that_want_to_be_the_next_version_one_is(place: Place, fast_path:
         return intent
 
     monkeypatch.setattr(submission, "intent_of", late)
-    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(WRITE by other on") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 2 \(WRITE by other on") as lost:
         table.append(MORE, if_version=1)
     assert lost.value.winning_version == 2
     assert table.refresh().version == 2
@@ -330,15 +330,15 @@ def test_a_repeated_one_is_answered_with_its_commit(place: Place) -> None:
 def test_what_makes_no_sense(place: Place) -> None:
     table = place.create()
     table.append(MORE)
-    with pytest.raises(sluice.InvalidRequest, match="read_where"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="read_where"):
         table.append(MORE, read_where="origin = 'JFK'")
-    with pytest.raises(sluice.InvalidRequest, match="read_version=0 and if_version=1"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="read_version=0 and if_version=1"):
         table.append(MORE, read_version=0, if_version=1)
-    with pytest.raises(sluice.VersionNotFound):
+    with pytest.raises(sluice.errors.VersionNotFound):
         table.append(MORE, if_version=7)
-    with pytest.raises(sluice.PredicateError):
+    with pytest.raises(sluice.errors.PredicateError):
         table.append(MORE, read_version=1, read_where="nowhere = 1")
-    with pytest.raises(sluice.InvalidRequest, match="read_where"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="read_where"):
         table.plan_write(MORE.schema, read_where="origin = 'JFK'")
     assert table.refresh().version == 1
 
@@ -367,7 +367,7 @@ def doomed(table: sluice.Table) -> sluice.Transaction:
 def test_the_last_version_before_it_counts(place: Place, table: sluice.Table) -> None:
     begun = doomed(table)
     place.open().delete("origin = 'JFK'")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.commit()
 
 
@@ -384,6 +384,6 @@ def test_what_comes_after_it_was_compared_counts(place: Place, table: sluice.Tab
         return honest(*arguments, **options)
 
     monkeypatch.setattr(submission, step, overtaken)
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.commit()
     assert rows_of(table.refresh().snapshot().to_arrow()) == [("EWR", 2, 2)]

@@ -85,7 +85,7 @@ def test_a_lost_part_is_told_and_can_be_written_alone(places: list[Place], once:
     guid = half_lost(places[:2], [there], **once)
     tables = opened(places[:2])
     for _ in range(2):
-        with pytest.raises(sluice.HalfCommitted) as caught:
+        with pytest.raises(sluice.errors.HalfCommitted) as caught:
             append_to_all(tables, **once)
         error = caught.value
         assert (error.transaction_id, error.location, error.version) == (guid, here.location, 2)
@@ -113,7 +113,7 @@ def test_a_part_that_only_said_the_number_is_said_alone(places: list[Place]) -> 
 @pytest.mark.shows("half-repeated")
 def test_all_tables_that_lack_it_are_named(places: list[Place]) -> None:
     half_lost(places, [places[0], places[2]], **KEY)
-    with pytest.raises(sluice.HalfCommitted) as caught:
+    with pytest.raises(sluice.errors.HalfCommitted) as caught:
         append_to_all(opened(places), **KEY)
     assert caught.value.location == places[1].location
     assert caught.value.missing == {places[0].location: 2, places[2].location: 2}
@@ -127,7 +127,7 @@ def test_a_part_that_came_after_the_last_version_there_is_lost_too(places: list[
     append_to_all(opened([here, there], Limits(publication_wait_s=0.2)), **KEY)
     recover_all([here, there])
     assert there.open().version == 2
-    with pytest.raises(sluice.HalfCommitted) as caught:
+    with pytest.raises(sluice.errors.HalfCommitted) as caught:
         append_to_all(opened([here, there]), **KEY)
     assert caught.value.missing == {there.location: 3}
 
@@ -136,7 +136,7 @@ def test_a_higher_number_that_one_table_wrote_alone_hides_nothing(places: list[P
     here, there = places[:2]
     half_lost([here, there], [there], **NUMBER)
     here.open().append(flights(("EWR", 1, 1)), transaction=("nightly", 8))
-    with pytest.raises(sluice.HalfCommitted, match=f"version 2 of {here.location}"):
+    with pytest.raises(sluice.errors.HalfCommitted, match=f"version 2 of {here.location}"):
         append_to_all(opened([here, there]), **NUMBER)
 
 
@@ -145,7 +145,7 @@ def test_where_the_version_was_cleaned_up_nobody_knows_what_it_was(places: list[
     half_lost([here, there], [there], **KEY)
     there.open().append(flights(("EWR", 1, 1)))
     clean_up(there, 3)
-    with pytest.raises(sluice.HalfCommitted, match="cleaned up since: look for its rows first"):
+    with pytest.raises(sluice.errors.HalfCommitted, match="cleaned up since: look for its rows first"):
         append_to_all(opened([here, there]), **KEY)
 
 
@@ -234,5 +234,5 @@ def test_a_gap_in_the_log_is_told_and_not_taken_for_a_cleanup(places: list[Place
     table.append(flights(("EWR", 1, 1)))
     table.checkpoint()
     disk_of(places[0]).objects.pop(commit_path(2))
-    with pytest.raises(sluice.LogGap, match="version 2 is missing"):
+    with pytest.raises(sluice.errors.LogGap, match="version 2 is missing"):
         places[0].open().append(ROWS, **KEY)

@@ -137,7 +137,7 @@ def test_a_bad_definition_makes_no_table(place: Place) -> None:
     field = pa.field("day", pa.date32(), metadata={"delta.generationExpression": "CAST(wann AS DATE)"})
     with pytest.raises(InvalidRequest, match="refers to wann, which the table lacks"):
         sluice.Table.create(place.location, pa.schema([SCHEMA.field("id"), field]), coordinator=place.coordinator)
-    with pytest.raises(sluice.TableNotFound):
+    with pytest.raises(sluice.errors.TableNotFound):
         place.open()
 
 

@@ -63,7 +63,7 @@ def test_others_meet_such_a_commit(place: Place, in_pieces: None, vectors: str) 
     lost.delete("origin = 'A3'")
     table.overwrite(flights(("JFK", 1, 1)))
     late.commit()
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         lost.commit()
     assert rows_of(other.refresh().snapshot().to_arrow()) == [("JFK", 1, 1), ("LAX", 1, 7)]
 
@@ -77,7 +77,7 @@ def test_such_a_commit_meets_others(place: Place, in_pieces: None) -> None:
     other.append(flights(("LAX", 1, 7)))
     other.truncate("origin = 'A3'")
     big.commit()
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         lost.commit()
     assert rows_of(other.refresh().snapshot().to_arrow()) == [("LAX", 1, 7)]
 
@@ -97,7 +97,7 @@ def test_a_compaction_of_many_files_is_carried_over(place: Place, in_pieces: Non
 def test_what_is_too_large_is_refused_by_its_name(place: Place, in_pieces: None) -> None:
     filled(place)
     table = place.open(limits=Limits(inline_bytes_max=400, staged_bytes_max=1000))
-    with pytest.raises(sluice.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000"):
         table.truncate()
     table.truncate("origin = 'A1'")
     assert table.refresh().snapshot().to_arrow().num_rows == 11
@@ -110,7 +110,7 @@ def test_too_much_is_refused_before_any_row_is_written(place: Place, in_pieces: 
     plan = table.plan_write(FLIGHTS, mode="overwrite")
     attempts: list[Callable[[], object]] = [lambda: table.overwrite(flights(("JFK", 1, 1))), lambda: table.check_write(plan)]
     for write in attempts:
-        with pytest.raises(sluice.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000.*where="):
+        with pytest.raises(sluice.errors.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000.*where="):
             write()
     assert sorted(Path(place.location).rglob("*.parquet")) == before
     table.overwrite(flights(("A1", 1, 1)), where="origin = 'A1'")
@@ -139,7 +139,7 @@ def test_whatever_takes_too_many_files_is_refused_before_it_leaves_a_file(
         table.append(flights(*((f"A{n}", 1, n) for n in range(12))))
     table = place.open(limits=Limits(inline_bytes_max=400, staged_bytes_max=1000))
     before = sorted(Path(place.location).rglob("*"))
-    with pytest.raises(sluice.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000") as refused:
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000") as refused:
         change(table)
     assert refused.value.limit == "staged_bytes_max"
     assert sorted(Path(place.location).rglob("*")) == before
@@ -156,7 +156,7 @@ def test_a_delete_that_would_copy_too_much_copies_nothing(place: Place, in_piece
         table.append(flights(("JFK", 1, n), ("EWR", 1, n)))
     table = place.open(limits=Limits(inline_bytes_max=400, staged_bytes_max=1000))
     before = sorted(Path(place.location).rglob("*"))
-    with pytest.raises(sluice.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000"):
         table.delete("origin = 'JFK'")
     assert sorted(Path(place.location).rglob("*")) == before
 
@@ -241,7 +241,7 @@ def test_a_conflict_in_a_later_commit_says_what_stands(place: Place, monkeypatch
         return submit(*arguments, **options)
 
     monkeypatch.setattr(compaction, "submit", before_the_second)
-    with pytest.raises(sluice.ConcurrentModification, match="its earlier commits remain") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match="its earlier commits remain") as lost:
         table.compact()
     assert lost.value.commits == 1
     assert place.open().snapshot().raw.num_files == 5

@@ -30,7 +30,7 @@ def test_who_won_is_told(place: Place, table: sluice.Table) -> None:
     begun.update({"delay": "1"}, JFK)
     won = place.open(application="nightly").delete(JFK)
     assert won is not None
-    with pytest.raises(sluice.ConcurrentModification) as caught:
+    with pytest.raises(sluice.errors.ConcurrentModification) as caught:
         begun.commit()
     lost = caught.value
     assert (lost.winning_application, lost.winning_pid, lost.winning_transaction_id) == ("nightly", os.getpid(), won.transaction_id)
@@ -49,7 +49,7 @@ def test_which_operation_lost_is_told(place: Place, table: sluice.Table, origin:
     begun.append(flights(("BOS", 1, 1)))
     begun.delete("origin = 'EWR'")
     by_another(lambda: place.open().delete(f"origin = '{origin}'"))
-    with pytest.raises(sluice.ConcurrentModification, match=rf"of this transaction operation {number} \({name}\) lost") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match=rf"of this transaction operation {number} \({name}\) lost") as lost:
         begun.commit()
     assert (lost.value.lost_operation, lost.value.lost_operation_name) == (number, name)
 
@@ -59,7 +59,7 @@ def test_it_is_told_at_the_next_operation_already(place: Place, table: sluice.Ta
     begun.scan(where="origin = 'LGA'")
     begun.update({"delay": "1"}, JFK)
     by_another(lambda: place.open().delete(JFK))
-    with pytest.raises(sluice.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost; let transact repeat it"):
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost; let transact repeat it"):
         begun.delete("origin = 'EWR'")
 
 
@@ -69,7 +69,7 @@ def test_it_is_told_once_where_it_shows_before_rows_are_copied(place: Place, tab
     begun.scan(where="origin = 'LGA'")
     begun.delete("origin = 'JFK' AND delay < 1")
     by_another(lambda: place.open().update({"delay": "7"}, JFK))
-    with pytest.raises(sluice.ConcurrentModification) as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification) as lost:
         begun.commit()
     assert str(lost.value).count("lost; let transact repeat it") == 1
 
@@ -82,7 +82,7 @@ def test_the_table_of_several_is_told_with_the_operation(place: Place, table: sl
     joint[other.open()].update({"delay": "1"}, JFK)
     joint[table].delete(JFK)
     by_another(lambda: other.open().delete(JFK))
-    with pytest.raises(sluice.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost") as lost:
+    with pytest.raises(sluice.errors.ConcurrentModification, match=r"operation 2 \(UPDATE\) lost") as lost:
         joint.commit()
     assert lost.value.facts["table"] == other.open().location
 
@@ -94,7 +94,7 @@ def test_what_to_do_is_told(place: Place, table: sluice.Table) -> None:
         begun = table.begin(after=begun)
         begun.update({"delay": "1"}, f"origin = '{origin}'")
         by_another(lambda origin=origin: place.open().delete(f"origin = '{origin}'"))  # type: ignore[misc]
-        with pytest.raises(sluice.ConcurrentModification) as lost:
+        with pytest.raises(sluice.errors.ConcurrentModification) as lost:
             begun.commit()
         told.append(str(lost.value))
     assert "; let transact repeat it, or begin the next attempt with after=<this transaction>" in told[0]

@@ -39,7 +39,7 @@ def lose(table: sluice.Table, place: Place, after: sluice.Transaction | None = N
     begun = table.begin(after=after)
     begun.update({"delay": "delay + 100"}, f"origin = '{origin}'")
     by_another(add_one(place, f"origin = '{origin}'"))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         begun.commit()
     return begun
 
@@ -49,7 +49,7 @@ def test_after_a_loss_nobody_changes_what_was_read(place: Place, table: sluice.T
     lost = lose(table, place)
     with table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
-        with pytest.raises(sluice.LeaseHeld, match=r"a reserved turn 'after 1 loss'.*held by long") as held:
+        with pytest.raises(sluice.errors.LeaseHeld, match=r"a reserved turn 'after 1 loss'.*held by long") as held:
             by_another(add_one(place))
         assert held.value.retryable
         by_another(add_one(place, "origin = 'LGA'"))
@@ -69,7 +69,7 @@ def test_who_waits_goes_on_when_the_turn_is_over(place: Place, table: sluice.Tab
         )
         time.sleep(0.3)
         again.commit()
-        with pytest.raises(sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentModification):
             waiting.result(30)
 
 
@@ -85,7 +85,7 @@ def test_a_second_loss_reserves_the_whole_table(place: Place, table: sluice.Tabl
     with table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
         for origin in ("JFK", "LGA"):
-            with pytest.raises(sluice.LeaseHeld, match="after 2 losses"):
+            with pytest.raises(sluice.errors.LeaseHeld, match="after 2 losses"):
                 by_another(add_one(place, f"origin = '{origin}'"))
 
 
@@ -96,7 +96,7 @@ def test_an_attempt_that_was_given_up_hands_its_priority_on(place: Place, table:
     by_another(add_one(place))
     with table.begin(after=given_up) as again:
         again.update({"delay": "delay + 100"}, JFK)
-        with pytest.raises(sluice.LeaseHeld, match="after 1 loss'"):
+        with pytest.raises(sluice.errors.LeaseHeld, match="after 1 loss'"):
             by_another(add_one(place))
 
 
@@ -115,13 +115,13 @@ def test_at_the_third_loss_appends_wait_too(place: Place, table: sluice.Table) -
         begun.update({"delay": "delay + 100"}, JFK)
         begun._priority.end()
         by_another(add_one(place))
-        with pytest.raises((sluice.ConcurrentModification, sluice.LeaseLost)):
+        with pytest.raises((sluice.errors.ConcurrentModification, sluice.errors.LeaseLost)):
             begun.commit()
         lost = begun
     assert lost.losses == 3
     with table.begin(after=lost) as again:
         again.update({"delay": "delay + 100"}, JFK)
-        with pytest.raises(sluice.LeaseHeld, match="an exclusive lease 'after 3 losses' on origin = 'JFK'"):
+        with pytest.raises(sluice.errors.LeaseHeld, match="an exclusive lease 'after 3 losses' on origin = 'JFK'"):
             by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 7))))
         by_another(add_one(place, "origin = 'LGA'"))
 
@@ -149,9 +149,9 @@ def test_a_lease_of_its_callers_that_is_lost_ends_it(place: Place, table: sluice
             for path in lease.nodes:
                 table.coordinated.context.coordination.delete(path)
 
-        with pytest.raises(sluice.LeaseLost):
+        with pytest.raises(sluice.errors.LeaseLost):
             table.transact(work)
-        with suppress(sluice.LeaseLost):
+        with suppress(sluice.errors.LeaseLost):
             lease.release()
 
 
@@ -192,7 +192,7 @@ def test_other_transactions_of_its_thread_pass(place: Place, table: sluice.Table
     first = table.begin(after=lose(table, place))
     first.update({"delay": "delay + 100"}, JFK)
     assert place.open(timeout_s=5, application="long").update({"delay": "delay + 1"}, JFK) is not None
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         first.commit()
 
 
@@ -206,12 +206,12 @@ def test_two_tables(place: Place, table: sluice.Table) -> None:
         joint[table].update({"delay": "delay + 100"}, JFK)
         if attempt == 0:
             by_another(add_one(other))
-            with pytest.raises(sluice.ConcurrentModification):
+            with pytest.raises(sluice.errors.ConcurrentModification):
                 joint.commit()
             lost = joint
             continue
         for there in (place, other):
-            with pytest.raises(sluice.LeaseHeld):
+            with pytest.raises(sluice.errors.LeaseHeld):
                 by_another(add_one(there))
         joint.commit()
     for there in (place, other):
@@ -222,7 +222,7 @@ def test_a_part_that_notices_its_loss_counts_for_the_whole(place: Place, table: 
     joint = sluice.transaction(tables=[table])
     joint[table].update({"delay": "delay + 100"}, JFK)
     by_another(add_one(place))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         joint[table].check()
     joint.abort()
     assert joint.losses == 1
@@ -238,7 +238,7 @@ def writers(place: Place, count: int) -> Iterator[None]:
         while not stop.is_set():
             try:
                 mine.update({"delay": "delay + 1"}, JFK)
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 continue
 
     with ThreadPoolExecutor(count) as pool:
@@ -288,7 +288,7 @@ def test_two_attempts_that_wait_for_each_other_get_through(place: Place) -> None
         losing = mine.begin()
         losing.update({"delay": "delay + 1"}, f"origin = '{origin}'")
         mine.update({"delay": "delay + 10"}, f"origin = '{origin}'")
-        with pytest.raises(sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentModification):
             losing.commit()
         first = [losing]
 

@@ -60,7 +60,7 @@ def test_a_block_whose_later_operation_is_refused(
 ) -> None:
     table.set_properties({"delta.enableDeletionVectors": vectors})
     before = files_below(tmp_path)
-    with pytest.raises(sluice.InvalidRequest), table.begin() as transaction:  # noqa: PT012 - the second operation is refused
+    with pytest.raises(sluice.errors.InvalidRequest), table.begin() as transaction:  # noqa: PT012 - the second operation is refused
         operation(transaction)
         transaction.delete("no_such_column = 1")
     assert files_below(tmp_path) == before
@@ -77,7 +77,7 @@ def test_a_transaction_that_lost(place: Place, table: sluice.Table, tmp_path: Pa
     operation(transaction)
     assert operation is delete or any(transaction.id in path for path in files_below(tmp_path))
     place.open().overwrite(flights(("LGA", 9, 9)))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         transaction.commit()
     assert transaction.state == "refused"
     assert [path for path in files_below(tmp_path) if transaction.id in path] == []
@@ -97,7 +97,7 @@ def test_all_parts_of_a_transaction_over_several_tables_that_lost_in_one(place: 
     joint[table].append(flights(("LGA", 3, 1)))
     joint[other].append(flights(("LGA", 3, 1)))
     sluice.Table.open(other.location, coordinator=place.coordinator).append(flights(("LGA", 9, 9)))
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         joint.commit()
     assert [path for path in files_below(tmp_path) if joint.id in path] == []
 
@@ -106,7 +106,7 @@ def test_an_operation_that_fails_and_is_passed_over_leaves_nothing_of_an_aborted
     before = files_below(tmp_path)
     transaction = table.begin()
     transaction.append(flights(("LGA", 3, 1)))
-    with pytest.raises(sluice.InvalidRequest):
+    with pytest.raises(sluice.errors.InvalidRequest):
         transaction.update({"delay": "no_such_column"})
     transaction.abort()
     assert files_below(tmp_path) == before
@@ -115,7 +115,7 @@ def test_an_operation_that_fails_and_is_passed_over_leaves_nothing_of_an_aborted
 def test_a_joint_transaction_whose_later_operation_is_refused(place: Place, table: sluice.Table, tmp_path: Path) -> None:
     other = sluice.Table.create(tmp_path / "other", FLIGHTS, coordinator=place.coordinator)
     before = files_below(tmp_path)
-    with pytest.raises(sluice.SchemaMismatch), sluice.transaction(tables=[table, other]) as t:  # noqa: PT012
+    with pytest.raises(sluice.errors.SchemaMismatch), sluice.transaction(tables=[table, other]) as t:  # noqa: PT012
         t[table].append(flights(("LGA", 3, 1)))
         t[table].delete("delay = 5")
         t[other].append(pa.table({"other": [1]}))
@@ -125,9 +125,9 @@ def test_a_joint_transaction_whose_later_operation_is_refused(place: Place, tabl
 def test_65_tables_are_refused_before_their_data_are_written(place: Place, tmp_path: Path) -> None:
     tables = [sluice.Table.create(tmp_path / f"t{number}", FLIGHTS, coordinator=place.coordinator) for number in range(65)]
     before = files_below(tmp_path)
-    with pytest.raises(sluice.InvalidRequest, match="65 tables, and one may be over 64"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="65 tables, and one may be over 64"):
         sluice.transaction(tables=tables)
-    with pytest.raises(sluice.InvalidRequest, match="65 tables, and one may be over 64"), sluice.transaction() as t:  # noqa: PT012
+    with pytest.raises(sluice.errors.InvalidRequest, match="65 tables, and one may be over 64"), sluice.transaction() as t:  # noqa: PT012
         for each in tables:
             t[each].append(flights(("LGA", 3, 1)))
     assert files_below(tmp_path) == before
@@ -147,7 +147,7 @@ def test_65_tables_are_refused_before_their_data_are_written(place: Place, tmp_p
 )
 def test_texts_that_no_commit_can_hold(table: sluice.Table, tmp_path: Path, write: Callable[[sluice.Table], object]) -> None:
     before = files_below(tmp_path)
-    with pytest.raises(sluice.InvalidRequest):
+    with pytest.raises(sluice.errors.InvalidRequest):
         write(table)
     assert files_below(tmp_path) == before
 
@@ -157,7 +157,7 @@ def test_texts_that_a_joint_transaction_cannot_file(place: Place, table: sluice.
     kept = {"coordinator": place.coordinator, "partition_by": ["origin"]}
     others = [sluice.Table.create(tmp_path / f"other{number}", FLIGHTS, **kept) for number in range(5)]  # type: ignore[arg-type]
     before = files_below(tmp_path)
-    with pytest.raises(sluice.InvalidRequest, match="may have 900,000"), sluice.transaction(tables=[table, *others]) as t:  # noqa: PT012
+    with pytest.raises(sluice.errors.InvalidRequest, match="may have 900,000"), sluice.transaction(tables=[table, *others]) as t:  # noqa: PT012
         for each in (table, *others):
             t[each].append(flights(("LGA", 3, 1)))
             t[each].update({"origin": f"'{'x' * 200_000}'"}, "delay = 1")
@@ -167,7 +167,7 @@ def test_texts_that_a_joint_transaction_cannot_file(place: Place, table: sluice.
 def test_what_was_committed_stays(table: sluice.Table) -> None:
     with table.begin() as transaction:
         transaction.append(flights(("LGA", 3, 1)))
-        with pytest.raises(sluice.InvalidRequest):
+        with pytest.raises(sluice.errors.InvalidRequest):
             transaction.delete("no_such_column = 1")
     assert ("LGA", 3, 1) in rows_of(table.refresh().snapshot().to_arrow())
 

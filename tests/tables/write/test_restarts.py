@@ -133,13 +133,13 @@ def test_a_key_belongs_to_its_table(tmp_path: Path) -> None:
 def test_what_is_no_key_is_refused_before_anything_is_written(place: Place, once: dict[str, Any]) -> None:
     table = place.create()
     for do in OPERATIONS.values():
-        with pytest.raises(sluice.InvalidRequest, match=r"key(=| is)"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=r"key(=| is)"):
             do(table, **once)
-    with pytest.raises(sluice.InvalidRequest, match=r"key(=| is)"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"key(=| is)"):
         table.begin(**once)
-    with pytest.raises(sluice.InvalidRequest, match=r"key(=| is)"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"key(=| is)"):
         sluice.transaction(**once)
-    with pytest.raises(sluice.InvalidRequest, match=r"key(=| is)"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"key(=| is)"):
         table.plan_write(None, **once)
     assert list(Path(place.location).rglob("*.parquet")) == []
 

@@ -213,7 +213,7 @@ def test_changes_of_different_rows_of_one_file_go_together(
     second[0](other)
     one.commit()
     if first is second:
-        with pytest.raises(sluice.ConcurrentModification):
+        with pytest.raises(sluice.errors.ConcurrentModification):
             other.commit()
     else:
         assert other.commit() is not None
@@ -227,7 +227,7 @@ def test_the_same_row_is_refused_naming_file_and_count(place: Place, table: slui
     one.delete("delay < 10")
     other.delete("delay >= 8 AND delay < 30")
     one.commit()
-    with pytest.raises(sluice.ConcurrentDeleteDeleteException, match="2 rows") as caught:
+    with pytest.raises(sluice.errors.ConcurrentDeleteDeleteException, match="2 rows") as caught:
         other.commit()
     assert path in str(caught.value)
     assert delays(table) == list(range(10, 100))
@@ -240,7 +240,7 @@ def test_without_vectors_files_are_what_writers_share(place: Place) -> None:
     one.delete("delay = 1")
     other.delete("delay = 2")
     one.commit()
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         other.commit()
 
 
@@ -251,7 +251,7 @@ def test_an_update_into_what_another_deletes_is_noticed(place: Place, table: slu
     one.update({"delay": "-1"}, "delay = 50")
     other.delete("delay < 0 OR delay = 60")
     one.commit()
-    with pytest.raises(sluice.ConcurrentAppendException):
+    with pytest.raises(sluice.errors.ConcurrentAppendException):
         other.commit()
 
 
@@ -287,7 +287,7 @@ def test_many_writers_delete_and_move_rows_and_none_is_lost(place: Place) -> Non
                 begun.update({"month": f"{seed + 2}", "delay": "delay + 1000"}, where)
             try:
                 begun.commit()
-            except sluice.ConcurrentModification:
+            except sluice.errors.ConcurrentModification:
                 refused += 1
                 continue
             with lock:

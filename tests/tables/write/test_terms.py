@@ -112,7 +112,7 @@ def test_a_write_happens_once(table: sluice.Table, name: str, once: dict[str, An
 def test_a_write_that_read_an_earlier_version_is_refused_when_that_changed(place: Place, table: sluice.Table, name: str) -> None:
     version = table.version
     place.open().delete("origin = 'JFK' AND month = 1")
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         WRITES[name](table, read_version=version)
     assert table.refresh().version == version + 1
 
@@ -121,7 +121,7 @@ def test_a_write_that_read_an_earlier_version_is_refused_when_that_changed(place
 def test_a_write_commits_only_as_the_next_version(place: Place, table: sluice.Table, name: str) -> None:
     version = table.version
     place.open().append(NEW)  # of all changes the one that is in nobody's way
-    with pytest.raises(sluice.ConcurrentModification) as refused:
+    with pytest.raises(sluice.errors.ConcurrentModification) as refused:
         WRITES[name](table, if_version=version)
     assert refused.value.rule == "expected-version"
     assert WRITES[name](table, if_version=version + 1) is not None
@@ -138,14 +138,14 @@ def test_terms_that_contradict_or_are_too_weak_are_refused_before_anything_is_wr
         ({"timeout_s": -1}, "timeout_s is -1"),
         ({"user_metadata": "x" * 8193}, "user_metadata is"),
     ):
-        with pytest.raises(sluice.InvalidRequest, match=rule):
+        with pytest.raises(sluice.errors.InvalidRequest, match=rule):
             WRITES[name](table, **terms)
     assert (table.refresh().version, data_files(place)) == (3, before)
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_the_table_takes_its_terms(place: Place, table: sluice.Table, name: str) -> None:
-    with pytest.raises(sluice.ConcurrentModification) as refused:
+    with pytest.raises(sluice.errors.ConcurrentModification) as refused:
         CHANGES[name](place.open(), if_version=2)
     assert refused.value.rule == "expected-version"
     commit = CHANGES[name](table, if_version=3, user_metadata="why", ack="ratified", timeout_s=60)

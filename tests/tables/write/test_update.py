@@ -77,20 +77,20 @@ def test_a_null_condition_selects_nothing(table: sluice.Table) -> None:
 @pytest.mark.parametrize(
     ("assigned", "where", "error", "words"),
     [
-        ({}, None, sluice.InvalidRequest, "nothing to set"),
-        ({"nowhere": "1"}, None, sluice.InvalidRequest, "nowhere"),
-        ({"delay": "1", "DELAY": "2"}, None, sluice.InvalidRequest, "twice"),
-        ({"delay": "my_function(delay)"}, None, sluice.PredicateError, "my_function"),
-        ({"delay": "delay +"}, None, sluice.PredicateError, r"delay \+"),
-        ({"delay": "'late'"}, None, sluice.SluiceError, "delay"),
-        ({"delay": "1"}, "nowhere = 1", sluice.PredicateError, "nowhere"),
-        ({"origin": "NULL"}, None, sluice.NullNotAllowed, "NOT NULL"),
-        ({"month": "delay * 1000000000000"}, "delay = 4", sluice.SluiceError, "month"),
-        ({"delay": "10 div (delay - 3)"}, None, sluice.PredicateError, "delay"),
+        ({}, None, sluice.errors.InvalidRequest, "nothing to set"),
+        ({"nowhere": "1"}, None, sluice.errors.InvalidRequest, "nowhere"),
+        ({"delay": "1", "DELAY": "2"}, None, sluice.errors.InvalidRequest, "twice"),
+        ({"delay": "my_function(delay)"}, None, sluice.errors.PredicateError, "my_function"),
+        ({"delay": "delay +"}, None, sluice.errors.PredicateError, r"delay \+"),
+        ({"delay": "'late'"}, None, sluice.errors.SluiceError, "delay"),
+        ({"delay": "1"}, "nowhere = 1", sluice.errors.PredicateError, "nowhere"),
+        ({"origin": "NULL"}, None, sluice.errors.NullNotAllowed, "NOT NULL"),
+        ({"month": "delay * 1000000000000"}, "delay = 4", sluice.errors.SluiceError, "month"),
+        ({"delay": "10 div (delay - 3)"}, None, sluice.errors.PredicateError, "delay"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_leaves_nothing(
-    tmp_path: Path, table: sluice.Table, assigned: dict[str, str], where: str | None, error: type[sluice.SluiceError], words: str
+    tmp_path: Path, table: sluice.Table, assigned: dict[str, str], where: str | None, error: type[sluice.errors.SluiceError], words: str
 ) -> None:
     before = files_below(tmp_path)
     with pytest.raises(error, match=words):
@@ -104,7 +104,7 @@ def test_constraints_hold_for_the_new_rows(place: Place, tmp_path: Path, propert
     table = place.create(properties={**properties, "delta.constraints.sane": "delay BETWEEN 0 AND 100"})
     table.append(flights(("JFK", 1, 1), ("JFK", 1, 60)))
     before = files_below(tmp_path)
-    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+    with pytest.raises(sluice.errors.ConstraintViolated, match="sane"):
         table.update({"delay": "delay * 2"})
     assert files_below(tmp_path) == before
     assert table.update({"delay": "delay * 2"}, "delay < 50") is not None

@@ -85,7 +85,7 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, place: Place, on: 
     table = place.create()
     before = files_below(tmp_path)
     for word in words:
-        with pytest.raises(sluice.InvalidRequest, match=word):
+        with pytest.raises(sluice.errors.InvalidRequest, match=word):
             table.upsert(flights(("JFK", 1, 1), ("JFK", 1, 2), ("EWR", 3, 3)), on=on)
     assert files_below(tmp_path) == before
 
@@ -93,7 +93,7 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, place: Place, on: 
 def test_a_key_of_a_nested_type_is_refused(place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
     table = sluice.Table.create(place.location, schema, coordinator=place.coordinator)
-    with pytest.raises(sluice.InvalidRequest, match="'tags' is of type"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="'tags' is of type"):
         table.upsert(pa.table({"id": [1], "tags": [["a"]]}), on="tags")
 
 
@@ -103,10 +103,10 @@ def test_data_that_does_not_fit_is_refused(tmp_path: Path, place: Place) -> None
     before = files_below(tmp_path)
     good = flights(("JFK", 1, 1))
     for error, rows in (
-        (sluice.SchemaMismatch, good.drop_columns(["delay"])),
-        (sluice.SchemaMismatch, good.append_column("carrier", pa.array(["UA"]))),
-        (sluice.ConstraintViolated, flights(("JFK", 1, -1))),
-        (sluice.InvalidRequest, [1, 2]),
+        (sluice.errors.SchemaMismatch, good.drop_columns(["delay"])),
+        (sluice.errors.SchemaMismatch, good.append_column("carrier", pa.array(["UA"]))),
+        (sluice.errors.ConstraintViolated, flights(("JFK", 1, -1))),
+        (sluice.errors.InvalidRequest, [1, 2]),
     ):
         with pytest.raises(error):
             table.upsert(rows, on="month")
@@ -122,7 +122,7 @@ def test_a_field_inside_of_a_struct_is_not_replaced_by_nulls(tmp_path: Path, ins
     value = value if inside(whole) is whole else [value] if pa.types.is_list(inside(whole)) else [("k", value)]
     table.append(pa.table({"id": [1], "s": pa.array([value], inside(whole))}))
     before = table.refresh().snapshot().to_arrow()
-    with pytest.raises(sluice.SchemaMismatch, match=r"the data lacks column 's.*\.b' of the table; rows are replaced as a whole"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match=r"the data lacks column 's.*\.b' of the table; rows are replaced as a whole"):
         table.upsert(pa.table({"id": [1], "s": pa.nulls(1, inside(part))}), on="id")
     assert table.refresh().snapshot().to_arrow() == before
 
@@ -131,7 +131,7 @@ def test_an_append_that_replaces_rows_brings_every_column(place: Place) -> None:
     table = place.create(properties=KEY)
     table.append(flights(("JFK", 1, 1)))
     more = flights(("JFK", 1, 2)).append_column("carrier", pa.array(["UA"]))
-    with pytest.raises(sluice.SchemaMismatch, match="lacks column 'delay' of the table; rows are replaced as a whole"):
+    with pytest.raises(sluice.errors.SchemaMismatch, match="lacks column 'delay' of the table; rows are replaced as a whole"):
         table.append(more.drop_columns(["delay"]), merge_schema=True)
     table.append(more, merge_schema=True)
     assert now(table) == [("JFK", 1, 2, "UA")]
@@ -237,7 +237,7 @@ def test_an_append_to_a_table_with_a_primary_key_keeps_the_newest_row(place: Pla
 
 def test_another_key_of_such_a_table_must_be_distinct(place: Place) -> None:
     table = place.create(properties=KEY)
-    with pytest.raises(sluice.InvalidRequest, match="delay = 5 2 times"):
+    with pytest.raises(sluice.errors.InvalidRequest, match="delay = 5 2 times"):
         table.upsert(flights(("JFK", 1, 5), ("EWR", 1, 5)), on="delay")
 
 
@@ -248,7 +248,7 @@ def test_overwrites_of_a_table_with_a_primary_key(place: Place) -> None:
     assert now(table) == [("EWR", 1, 3), ("JFK", 1, 11)]
     table.overwrite(flights(("EWR", 2, 20), ("EWR", 2, 21)), where="origin = 'EWR'")
     assert now(table) == [("EWR", 2, 21), ("JFK", 1, 11)]
-    with pytest.raises(sluice.InvalidRequest, match=r"'delay'.*delete those rows and upsert"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"'delay'.*delete those rows and upsert"):
         table.overwrite(flights(("JFK", 1, 11)), where="delay = 11")
     table.overwrite(flights(("LGA", 1, 1), ("LGA", 1, 2)))
     assert now(table) == [("LGA", 1, 2)]
@@ -282,7 +282,7 @@ def test_a_primary_key_is_not_updated(place: Place) -> None:
     table = place.create(properties={**POLICY, "sluice.primaryKey": "month"}, partition_by=["origin"])
     table.append(flights(("JFK", 1, 1)))
     for name in ("MONTH", "origin"):
-        with pytest.raises(sluice.InvalidRequest, match=f"'{name}'.*primary key"):
+        with pytest.raises(sluice.errors.InvalidRequest, match=f"'{name}'.*primary key"):
             table.update({name: "'2'"})
     assert table.update({"delay": "2"}) is not None
 
@@ -290,7 +290,9 @@ def test_a_primary_key_is_not_updated(place: Place) -> None:
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_plan_for_a_table_with_a_primary_key_is_refused(place: Place, mode: str) -> None:
     table = place.create(properties=KEY)
-    with pytest.raises(sluice.InvalidRequest, match=r"primary key \(origin, month\).*use append, overwrite or upsert of sluice.Table"):
+    with pytest.raises(
+        sluice.errors.InvalidRequest, match=r"primary key \(origin, month\).*use append, overwrite or upsert of sluice.Table"
+    ):
         table.plan_write(FLIGHTS, mode=mode)
 
 
@@ -301,7 +303,7 @@ def test_two_who_upsert_one_new_key_do_not_both_succeed(place: Place) -> None:
     one.append(flights(("EWR", 5, 1)))
     other.append(flights(("EWR", 5, 2)))
     one.commit()
-    with pytest.raises(sluice.ConcurrentModification):
+    with pytest.raises(sluice.errors.ConcurrentModification):
         other.commit()
     assert now(table) == [("EWR", 5, 1), ("JFK", 1, 1)]
 
@@ -336,6 +338,6 @@ def test_two_who_upsert_the_same_new_key_by_deltas_rules(place: Place) -> None:
     for number, begun in enumerate((one, other)):
         begun.upsert(flights(("EWR", 5, number)), on=["origin", "month"])
     one.commit()
-    with pytest.raises(sluice.ConcurrentAppendException):
+    with pytest.raises(sluice.errors.ConcurrentAppendException):
         other.commit()
     assert now(table) == [("EWR", 5, 0), ("JFK", 1, 1)]

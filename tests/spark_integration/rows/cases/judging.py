@@ -62,7 +62,7 @@ def judge(case: Case, way: str, table: sluice.Table, carry_out: Callable[[], obj
         assert (columns, rows) == (list(columns_of(case.made).names), sorted(told["gives"], key=repr))
         return
     before = table.version, left_by(table)
-    with pytest.raises((sluice.SluiceError, PySparkException)) as caught:
+    with pytest.raises((sluice.errors.SluiceError, PySparkException)) as caught:
         carry_out()
     assert (table.refresh().version, left_by(table)) == before
     message = f"{type(caught.value).__name__}: {caught.value}"
