@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from .spark_integration import use_session as use_session
     from .spark_session import configure as configure
     from .statements.spark.running import sql as sql
-    from .tables.catalog.catalog import Catalog as Catalog
-    from .tables.catalog.catalog import DroppedTable as DroppedTable
-    from .tables.catalog.catalog import NamedTable as NamedTable
-    from .tables.catalog.catalog import Namespace as Namespace
+    from .tables.catalog import Catalog as Catalog
+    from .tables.catalog import DroppedTable as DroppedTable
+    from .tables.catalog import NamedTable as NamedTable
+    from .tables.catalog import Namespace as Namespace
     from .tables.consumer import Consumer as Consumer
     from .tables.joint_transaction import CommitInfo as CommitInfo
     from .tables.joint_transaction import JointTransaction as JointTransaction

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from ..coordinator.times import text_of as time_text
-from ..tables.catalog.catalog import Catalog, DroppedTable, NamedTable
+from ..tables.catalog import Catalog, DroppedTable, NamedTable
 from .parts import Checked, ListsByItself, all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
 
 _TABLES: Final = {"name": "name", "kind": "kind", "location": "location"}

@@ -10,7 +10,7 @@ from ..spark_integration.options import default_storage_options
 from ..spark_integration.session.known_tables import path_in
 from ..statements.request import Place
 from ..storage.errors import InvalidRequest
-from ..tables.catalog.catalog import Catalog
+from ..tables.catalog import Catalog
 
 _PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 _HADOOP: Final = {

@@ -11,7 +11,7 @@ from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.log.segment import latest_version
 from ..storage.schema.datatypes import StructType
 from ..storage.schema.sqltypes import quoted_name
-from ..tables.catalog.catalog import Catalog
+from ..tables.catalog import Catalog
 from ..tables.client.address import TableAddress, version_of_path
 from ..tables.table import Table
 from .parse.cursor import Name, Span, location_hint, position, qualified_in, tokens_of

@@ -1,7 +1,7 @@
 """The table API: `sluice.Table`, and transactions over one table and over several.
 
-The modules at the root are the public face. Below it are rooms, each of which imports only those after it; `catalog`, tables by
-their names, lies above:
+The modules at the root are the public face, `catalog.py` above the others. Below it are rooms, each of which imports only those
+after it:
 
 - `manage` and `read`: tables as a whole; versions, changes and history
 - `maintain`: compaction, vacuum, checkpoints

@@ -17,7 +17,7 @@ from pyspark.sql.catalog import Catalog as SparkCatalog
 from pyspark.sql.catalog import Table as SparkTable
 
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound
-from ...tables.catalog.catalog import Catalog
+from ...tables.catalog import Catalog
 from ..active_session import is_classic
 from ..errors import as_spark_users_know
 from .format_and_options import Options, RemembersFormat, default_format, is_sluice

@@ -12,7 +12,7 @@ from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
 from ...storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ...storage.schema.datatypes import StructField, StructType
 from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
-from ...tables.catalog.catalog import Catalog
+from ...tables.catalog import Catalog
 from ...tables.client.address import TableAddress
 from ...tables.manage.creation import TableArgs, beside_others, create, new_table
 from ...tables.table import Table

@@ -13,7 +13,7 @@ from ...spark_integration.session.format_and_options import default_format, is_s
 from ...spark_integration.session.known_tables import sparks_catalog
 from ...storage.errors import UnknownScheme
 from ...storage.stores.location import normalise
-from ...tables.catalog.catalog import DroppedTable, NamedTable
+from ...tables.catalog import DroppedTable, NamedTable
 from ..definitions import namespaces
 from ..definitions.showing import tables_of
 from ..definitions.tables import create_like

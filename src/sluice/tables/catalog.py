@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ...coordinator.api import (
+from ..coordinator.api import (
     DEFAULT_TIMEOUT_S,
     CatalogClient,
     Deadline,
@@ -43,19 +43,19 @@ from ...coordinator.api import (
     schedule_removal,
     set_root,
 )
-from ...coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
-from ...storage.arguments import checked
-from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, TableNotFound
-from ...storage.schema.schema import StructType
-from ...storage.stores.location import normalise
-from ..client.address import TableAddress
-from ..client.open_table import OpenTable, open_coordinated
-from ..manage import creation
-from ..manage.creation import NewName, TableArgs
-from ..manage.dropping import DropReport, drop
-from ..manage.naming import close_by_name, describe_in_log, give_name, note_name
-from ..table import Table
+from ..coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
+from ..storage.arguments import checked
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, TableNotFound
+from ..storage.schema.schema import StructType
+from ..storage.stores.location import normalise
+from .client.address import TableAddress
+from .client.open_table import OpenTable, open_coordinated
+from .manage import creation
+from .manage.creation import NewName, TableArgs
+from .manage.dropping import DropReport, drop
+from .manage.naming import close_by_name, describe_in_log, give_name, note_name
+from .table import Table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
