@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 
 from ..spark_integration.errors import as_spark_users_know
@@ -20,14 +21,16 @@ from ..statements.reports import affected, merged
 from ..statements.spark.frames import frame
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
-from ..storage.errors import UnsupportedFeature
+from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY
 from ..tables.write.merging import RowCounts, check_clauses
 from ..tables.write.terms import WriteArgs
-from .arguments import Assignments, Expression, assignments, expression, names, required_type
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Expression: TypeAlias = "str | Column"
+Assignments: TypeAlias = "Mapping[str, str | Column]"
 
 
 @checked
@@ -314,3 +317,53 @@ def _not_numbered(column: str, why: str) -> UnsupportedFeature:
         access="write",
         column=column,
     )
+
+
+# -- arguments: the same exception classes and key words as Delta's for the same mistakes -----------------------------------
+
+
+def expression(value: Expression | None, argument: str = "condition") -> Expression | None:
+    """A condition: a Column or SQL text. Raises TypeError."""
+    if value is None or isinstance(value, (Column, str)):
+        return value
+    raise TypeError(f"{argument} must be a Spark SQL Column or a string, an expression in SQL; it is {value!r} of {type(value)}")
+
+
+def assignments(value: Assignments | None, argument: str) -> dict[str, Expression]:
+    """Columns and their new values: a dict of texts to Columns or SQL texts. Raises ValueError for None, TypeError for others."""
+    if value is None:
+        raise ValueError(f"{argument} cannot be None; give a dict of column names and expressions")
+    if type(value) is not dict:
+        raise TypeError(f"{argument} must be a dict of column names and expressions; it is of {type(value)}")
+    for name, each in value.items():
+        if type(name) is not str:
+            raise TypeError(f"Keys of dict in {argument} must contain only names of columns, as texts; there is {name!r} of {type(name)}")
+        if not isinstance(each, (Column, str)):
+            raise TypeError(
+                f"Values of dict in {argument} must contain only Columns, or texts in SQL; for {name!r} there is {each!r} of {type(each)}"
+            )
+    return dict(value)
+
+
+def required_type(what: str, values: Sequence[Any]) -> NoReturn:
+    """Raise TypeError for arguments of a builder."""
+    found = ", ".join(f"{value!r} of {type(value)}" for value in values)
+    raise TypeError(f"{what}; found {found}")
+
+
+def names(given: Sequence[Any], what: str) -> tuple[str, ...]:
+    """Names of columns, given one by one or as one list or tuple. Raises TypeError."""
+    listed: Sequence[Any] = given[0] if len(given) == 1 and isinstance(given[0], (list, tuple)) else given
+    for each in listed:
+        if type(each) is not str:
+            required_type(f"{what} column must be str", [each])
+    return tuple(listed)
+
+
+def milliseconds(spark: SparkSession, timestamp: str) -> int:
+    """Milliseconds since the epoch, from a text that Spark casts to a timestamp, in the session's time zone. Raises InvalidRequest."""
+    cast = F.lit(timestamp).try_cast("timestamp_ltz")
+    [row] = spark.range(1).select(F.unix_millis(cast).alias("ms")).collect()
+    if row["ms"] is None:
+        raise InvalidRequest(f"the timestamp is {timestamp!r}; write it as 2026-01-31 or 2026-01-31 13:00:00", timestamp=timestamp)
+    return int(row["ms"])

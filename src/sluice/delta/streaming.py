@@ -23,8 +23,7 @@ from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
 from ..tables.transact import ATTEMPTS, repeated
-from .arguments import assignments, expression
-from .builders import DeltaMergeBuilder
+from .builders import DeltaMergeBuilder, assignments, expression
 from .joint import TablePart
 from .tables import DeltaTable
 

@@ -29,8 +29,7 @@ from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
 from ..tables.write.terms import ChangeArgs, WriteArgs
-from .arguments import milliseconds
-from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, RowChanges
+from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, RowChanges, milliseconds
 from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
 
 if TYPE_CHECKING:

@@ -41,6 +41,7 @@ from ..storage.log.snapshot import Snapshot
 from ..storage.stores.location import normalise
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_table
+from .client.property_rules import newest_key
 from .client.published_table import beyond
 from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_writes import TableWrites
@@ -51,7 +52,6 @@ from .write.requirements import snapshot_for_change
 from .write.row_operations import add_files, require_room_for
 from .write.terms import OnceArgs, terms_of
 from .write.transaction_end import OpenTransaction
-from .write.upsert import newest_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,7 +63,7 @@ Named: TypeAlias = "TableWrites | str | os.PathLike[str]"
 
 
 def _location(table: Named) -> str:
-    return _at(table.coordinated) if isinstance(table, TableWrites) else normalise(table)
+    return table.coordinated.location if isinstance(table, TableWrites) else normalise(table)
 
 
 class CommitInfo(Mapping[str, Commit]):
@@ -315,7 +315,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         """Add tables, as of the moment of the tables that take part already."""
-        fresh = {_at(each.coordinated): each for each in tables}
+        fresh = {each.coordinated.location: each for each in tables}
         count = len({*self._tables, *fresh})
         if count > TABLES_MAX:
             raise InvalidRequest(
@@ -376,7 +376,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if self._changes is None:
             finished = ((self._tables[location].coordinated, part.finish()) for location, part in sorted(self._parts.items()))
             self._changes = [(table, change) for table, change in finished if change is not None]
-        written = [_at(table) for table, change in self._changes if change.actions]
+        written = [table.location for table, change in self._changes if change.actions]
         if not written:
             _log.info("transaction %s changes nothing: no version was made", self._id)
             return CommitInfo({})
@@ -418,11 +418,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
-                commits[_at(table)] = outcome.commit
+                commits[table.location] = outcome.commit
         return CommitInfo(commits) if commits else None
 
     def _read_version(self, table: OpenTable) -> int:
-        return self._parts[_at(table)].read_version
+        return self._parts[table.location].read_version
 
     def _repeated(self, limit: Timeout) -> CommitInfo | None:
         """The commits that wrote the application's transaction, in the tables that it wrote. Raises HalfCommitted."""
@@ -439,11 +439,6 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def _filed_under(self, transaction_id: str) -> None:
         self._id = transaction_id
-
-
-def _at(table: OpenTable) -> str:
-    """The table's location."""
-    return table.location
 
 
 def _opened(table: Named, coordinator: str | None, storage_options: Mapping[str, str] | None = None) -> TableWrites:

@@ -39,6 +39,7 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.partitions import uri_to_path
 from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
 from .client.open_table import OpenTable
+from .client.property_rules import newest_key
 from .maintain.compaction import CompactionRequest, stage_compaction
 from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
@@ -50,7 +51,7 @@ from .write.requirements import complete_plan, require_no_later_version, require
 from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
 from .write.terms import transaction_actions
 from .write.transaction_end import OpenTransaction
-from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
+from .write.upsert import Keys, newest_rows, require_key_scope, upsert_rows
 
 _log = logging.getLogger(__name__)
 
@@ -563,7 +564,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             metrics=metrics,
             schema=draft.schema,
             kind=kind,
-            scope=scope_of(self._steps),
+            scope=scope_of(self._steps) if kind is Kind.OVERWRITE else None,
             keeps_id=planned is not None,
             numbered_since=self._numbered_since,
             leases=() if planned is None else planned.leases,

@@ -15,12 +15,12 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import default_of, generated_of
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
+from ...tables.client.property_rules import newest_key
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
 from ...tables.write.operation_records import RowOperation
 from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
-from ...tables.write.upsert import newest_key
 from ..active_session import codec_of_session, evolves_schemas
 from ..files.filling import default_value
 from ..jvm import in_session, quoted, without_rows

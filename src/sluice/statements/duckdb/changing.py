@@ -24,6 +24,7 @@ from ...storage.schema.computed import generated_of
 from ...storage.schema.datatypes import StructType
 from ...storage.schema.schema import to_arrow
 from ...storage.schema.sqltypes import quoted_name
+from ...tables.client.property_rules import newest_key
 from ...tables.transaction import Transaction
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
@@ -41,7 +42,7 @@ from ...tables.write.merging import (
 )
 from ...tables.write.operation_records import Step, reads_of
 from ...tables.write.row_operations import keys_changed, require_no_keys, target_of, with_those_made_of
-from ...tables.write.upsert import Keys, newest_key, upsert_rows
+from ...tables.write.upsert import Keys, upsert_rows
 from ..engine import RowChange
 from ..parse.cursor import Name, Span
 from ..parse.rows import Delete, Merge, MergeClause, Update

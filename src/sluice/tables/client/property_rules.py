@@ -18,6 +18,7 @@ from ...coordinator.rules.isolation import (
     table_isolation,
     table_policy,
 )
+from ...storage.actions import Metadata
 from ...storage.actions.features import FEATURE_PREFIX
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.arguments import RULES
@@ -384,6 +385,15 @@ def primary_key_of(configuration: Mapping[str, str], schema: StructType) -> tupl
             raise _no_key(text, f"column {column.name!r} is named twice")
         found.append(column.name)
     return tuple(found)
+
+
+def newest_key(metadata: Metadata, schema: StructType) -> tuple[str, ...]:
+    """The columns in which a table with a primary key keeps only one row; () without one.
+
+    Keys are compared within one partition, as in MaxCompute: partitions are written side by side.
+    """
+    key = primary_key_of(metadata.configuration, schema)
+    return (*key, *(name for name in metadata.partition_columns if name not in key)) if key else ()
 
 
 def _no_key(text: str, why: str) -> InvalidRequest:

@@ -397,40 +397,33 @@ class Draft:
         if self.uses_vectors:
             return self.finish(now_ms).actions
         removals = [removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())]
-        return Actions(*self._whole_removals(now_ms), removals, list(self._added.values()))
-
-    def _whole_removals(self, now_ms: int) -> list[Removals]:
-        return [Removals(dropped, now_ms) for dropped in self._dropped]
-
-    def _dropped_vectors(self) -> int:
-        return sum(dropped.num_rows - dropped["deletion_vector"].null_count for dropped in self._dropped)
+        return Actions(*(Removals(dropped, now_ms) for dropped in self._dropped), removals, list(self._added.values()))
 
     def finish(self, now_ms: int) -> Finished:
         """The actions of the commit; writes the vectors, or the files with the remaining rows."""
-        return self._with_vectors(now_ms) if self.uses_vectors else self._with_copies(now_ms)
-
-    def _with_vectors(self, now_ms: int) -> Finished:
-        removed = list(self._removed.values())
-        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
-        reduced = dict(zip((add.path for add in changed), _at_once(self._reduced, changed), strict=True))
-        actions: list[Action] = [removal(add, now_ms) for add in removed]
-        for add in self._changed.values():
-            actions += [removal(add, now_ms), reduced[add.path]]
-        added = [reduced.get(add.path, add) for add in self._added.values()]
-        updated = sum(add.deletion_vector is not None for add in self._changed.values())
-        number, size = self._gone(removed)
-        return Finished(
-            actions=Actions(*self._whole_removals(now_ms), actions, added),
-            removed=number,
-            removed_bytes=size,
-            added=tuple(added),
-            vectors_added=len(self._changed),
-            vectors_updated=updated,
-            vectors_removed=updated + sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
+        changes = self._with_vectors(now_ms) if self.uses_vectors else self._with_copies()
+        removed = [*self._removed.values(), *(() if self.uses_vectors else self._changed.values())]
+        dropped = self._dropped
+        vectors = sum(add.deletion_vector is not None for add in removed)
+        return replace(
+            changes,
+            actions=Actions(*(Removals(each, now_ms) for each in dropped), [removal(add, now_ms) for add in removed], changes.actions),
+            removed=len(removed) + sum(each.num_rows for each in dropped),
+            removed_bytes=sum(add.size for add in removed) + sum(pc.sum(each["size"]).as_py() or 0 for each in dropped),
+            vectors_removed=changes.vectors_updated + vectors + sum(each.num_rows - each["deletion_vector"].null_count for each in dropped),
         )
 
-    def _with_copies(self, now_ms: int) -> Finished:
-        removed = [*self._removed.values(), *self._changed.values()]
+    def _with_vectors(self, now_ms: int) -> Finished:
+        """The changes by vectors, without the files that are removed for good."""
+        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
+        reduced = dict(zip((add.path for add in changed), _at_once(self._reduced, changed), strict=True))
+        actions = [action for add in self._changed.values() for action in (removal(add, now_ms), reduced[add.path])]
+        added = [reduced.get(add.path, add) for add in self._added.values()]
+        updated = sum(add.deletion_vector is not None for add in self._changed.values())
+        return Finished([*actions, *added], added=tuple(added), vectors_added=len(self._changed), vectors_updated=updated)
+
+    def _with_copies(self) -> Finished:
+        """The changes by copies of the remaining rows, without the files that are removed for good."""
         kept = [add for add in self._added.values() if add.path not in self._deleted]
         good = self._good_copies()
         copied = [add for _, copies in good for add in copies]
@@ -439,20 +432,8 @@ class Draft:
         for number, found in enumerate(self.find(None, add_rows(changed), with_ids=True) if changed else ()):
             copied += self.write([found.rows], label=f"d{number}", with_ids=True)
             rows += found.rows.num_rows
-        number, size = self._gone(removed)
-        return Finished(
-            actions=Actions(*self._whole_removals(now_ms), [removal(add, now_ms) for add in removed], copied, kept),
-            removed=number,
-            removed_bytes=size,
-            added=(*copied, *kept),
-            copied_rows=rows,
-            vectors_removed=sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
-        )
-
-    def _gone(self, removed: Sequence[AddFile]) -> tuple[int, int]:
-        """The number and the bytes of these files and of those that were dropped."""
-        number = len(removed) + sum(dropped.num_rows for dropped in self._dropped)
-        return number, sum(add.size for add in removed) + sum(pc.sum(dropped["size"]).as_py() or 0 for dropped in self._dropped)
+        added = [*copied, *kept]
+        return Finished(added, added=tuple(added), copied_rows=rows)
 
     def _reduced(self, add: AddFile) -> AddFile:
         """The file with a vector of its deleted rows; its statistics' bounds are not tight any more."""

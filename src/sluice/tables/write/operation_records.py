@@ -74,10 +74,8 @@ def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
     return kind, "TRANSACTION", {"operations": orjson.dumps(listed).decode()}
 
 
-def scope_of(steps: Sequence[Step]) -> str | None:
-    """The scope that the steps' overwrites replace together; None unless an overwrite is the strictest step."""
-    if operation_of(steps)[0] is not Kind.OVERWRITE:
-        return None
+def scope_of(steps: Sequence[Step]) -> str:
+    """The scope that the steps replace together, of which an overwrite is the strictest."""
     if all(step.parameters.get("partitionOverwriteMode") == "dynamic" for step in steps):
         return OWN_PARTITIONS
     scopes = list(dict.fromkeys(step.scope for step in steps if step.scope is not None))

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from ...coordinator.api import Reads
 from ...coordinator.rules.operation_kinds import Kind
-from ...storage.actions import AddFile, Metadata
+from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.conform import conform
 from ...storage.schema.schema import PrimitiveType, StructType
-from ..client.property_rules import primary_key_of
+from ..client.property_rules import newest_key, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft
 from .operation_records import Step
@@ -121,15 +121,6 @@ def _among(name: str, values: pa.Array, schema: StructType) -> Predicate | None:
         return Predicate.from_filters(filters, schema)
     is_null = Predicate.from_filters([("IsNull", (name,), None)], schema)
     return Predicate.from_filters(filters, schema).or_(is_null) if len(known) else is_null
-
-
-def newest_key(metadata: Metadata, schema: StructType) -> tuple[str, ...]:
-    """The columns in which a table with a primary key keeps only one row; () without one.
-
-    Keys are compared within one partition, as in MaxCompute: partitions are written side by side.
-    """
-    key = primary_key_of(metadata.configuration, schema)
-    return (*key, *(name for name in metadata.partition_columns if name not in key)) if key else ()
 
 
 def key_columns(on: str | Sequence[str], schema: StructType) -> tuple[str, ...]:
