@@ -11,7 +11,7 @@ import sluice
 from sluice.spark_integration.option_tables import parse_timestamp
 from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions
 from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
-from sluice.spark_integration.streams.requirements import require_batches
+from sluice.spark_integration.streams import require_batches
 from sluice.tables.client.property_rules import spelled
 from sluice.tables.read.streams.offsets import Limits, Start, StreamRules
 

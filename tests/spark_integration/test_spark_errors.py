@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 import sluice
 from sluice.delta import exceptions
 from sluice.spark_integration.errors import as_spark_users_know, in_options, known_to_spark
-from sluice.spark_integration.streams.batches import Query, Run
+from sluice.spark_integration.streams import Query, Run
 from sluice.storage.errors import SluiceError
 
 

@@ -14,8 +14,7 @@ from ...tables.manage.creation import beside_others
 from ..data_source.write_plan import create_if_missing
 from ..errors import as_spark_users_know
 from ..options import WriteOptions
-from ..streams.batches import Batch, Run, started
-from ..streams.requirements import checkpoint_of, gone_meanwhile, no_update_mode, require_batches, require_nothing_written
+from ..streams import Batch, Run, checkpoint_of, gone_meanwhile, no_update_mode, require_batches, require_nothing_written, started
 from .format_and_options import Options, RemembersFormat
 from .known_tables import is_known, location_of, means_sluice, place_of_new
 from .saving import Write, save

@@ -1,4 +1,4 @@
-"""Streaming queries that sluice started: the micro-batches of a run, each written once, and errors as sluice raised them.
+"""Streams into tables of sluice: the micro-batches of a run, each one commit, once; errors as sluice raised them; what a query needs.
 
 A batch is written under Delta's application transaction (the query's id, the batch's number), which a query that is started again finds
 in the table. Both come from the checkpoint, so runs of copies of one checkpoint have them, too, for other rows. So a mark of the batch's
@@ -8,7 +8,7 @@ offsets is written beside, and a batch whose number is there with another mark i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,20 +17,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from ...coordinator.errors import ConcurrentTransactionException
-from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
-from ...tables.client.address import TableAddress
-from ...tables.maintain.auto_compaction import AutoCompaction
-from ...tables.write.terms import mark_of, marked
-from ..data_source.stream_writer import QUERY_ID
-from ..data_source.write_commit import is_written, opened
-from ..errors import as_spark_users_know, failed_query, original
-from .requirements import checkpoint_of, require_batches
+from ..coordinator.errors import ConcurrentTransactionException
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, SluiceError, TableNotFound, UnsupportedFeature
+from ..tables.client.address import TableAddress
+from ..tables.maintain.auto_compaction import AutoCompaction
+from ..tables.write.terms import mark_of, marked
+from .data_source.stream_writer import QUERY_ID
+from .data_source.write_commit import is_written, opened
+from .errors import as_spark_users_know, failed_query, original
 
 _log = logging.getLogger(__name__)
 
 _OFFSETS: Final = "offsets"
+_CHECKPOINT: Final = "spark.sql.streaming.checkpointLocation"
+_REMEDY: Final = (
+    "it was dropped, moved or renamed. Name the place where it is now, or give the query an empty checkpoint, with which it begins anew; "
+    "to go on without the rows of former batches, create the table first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +234,68 @@ class BatchWriter(DataStreamWriter):
         raise InvalidRequest("the tables were named already: call start() without a path, a format, a function or partitions")
 
     format = toTable = foreach = foreachBatch = partitionBy = clusterBy = _unfit  # noqa: N815 - PySpark's names
+
+
+# -- what a query needs: a checkpoint, the table that it wrote before, batches, and a mode other than update ---------------------
+
+
+def checkpoint_of(spark: SparkSession, told: str | None) -> str:
+    """The query's checkpoint folder: the option, or else the session's setting. Raises InvalidRequest if neither is set."""
+    place = told or spark.conf.get(_CHECKPOINT, "")
+    if not place:
+        raise InvalidRequest(
+            "no checkpoint was named: give option('checkpointLocation', ...), a folder for this query alone. By it a restarted query "
+            f"finds its place and its id (or set {_CHECKPOINT}, and give the query a name)",
+            option="checkpointLocation",
+        )
+    return place
+
+
+def require_nothing_written(spark: SparkSession, checkpoint: str | None, location: str) -> None:
+    """Raise TableNotFound for a table that is not there, if a query with this checkpoint wrote batches before."""
+    if checkpoint is None:
+        return
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    path = jvm.org.apache.hadoop.fs.Path(checkpoint, "commits")
+    files = path.getFileSystem(session.sessionState().newHadoopConf())
+    names = [each.getPath().getName() for each in files.listStatus(path)] if files.exists(path) else []
+    last = max((int(name) for name in names if name.isdecimal()), default=None)
+    if last is not None:
+        raise TableNotFound(
+            f"the query of the checkpoint {checkpoint} wrote its batches up to {last} into a table, and there is none at {location}: "
+            f"{_REMEDY}",
+            location=location,
+        )
+
+
+def gone_meanwhile(location: str) -> TableNotFound:
+    """The error for a table that was there when the query started."""
+    return TableNotFound(
+        f"the table at {location} was there when this query started, and is not any more: {_REMEDY}",
+        location=location,
+    )
+
+
+def require_batches(trigger: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for a trigger of a query without micro-batches, each of which would be a commit."""
+    for name in ("continuous", "realTime"):
+        if trigger.get(name) is not None:
+            raise InvalidRequest(
+                f"trigger({name}={trigger[name]!r}) runs a query without micro-batches, and each of them would be a commit: use "
+                "trigger(processingTime=...) or trigger(availableNow=True)",
+                trigger=name,
+            )
+
+
+def no_update_mode(location: str | None) -> InvalidRequest:
+    """The refusal of output mode update."""
+    table = repr(location or "LOCATION")
+    return InvalidRequest(
+        "format('sluice') has the output modes append and complete. Merge rows that change by their key: "
+        f"sluice.stream(df).merge_into({table}, on='KEY').outputMode('update').option('checkpointLocation', ...).start(); "
+        "or, with any MERGE, df.writeStream.outputMode('update').foreachBatch(f) where f(batch, number) calls "
+        f"DeltaTable.forPath(spark, {table}).alias('t').merge(batch.alias('s'), 't.KEY = s.KEY').whenMatchedUpdateAll()"
+        ".whenNotMatchedInsertAll().execute(transaction=('a name of this query', number))",
+        option="outputMode",
+    )
