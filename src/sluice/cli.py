@@ -12,8 +12,6 @@ import logging
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -25,55 +23,42 @@ from .version import __version__
 _TOLD_MAX: Final = 500
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A command: the module of `commands` that has it, its name there, and what the help of all commands says of it."""
-
-    module: str
-    name: str
-    help: str
-
-
-_GROUPS: Final[Mapping[str, Mapping[str, _Entry]]] = {
+_GROUPS: Final = {
     "Tables": {
-        "create": _Entry("tables", "create_command", "create an empty table"),
-        "show": _Entry("looking", "show_command", "version, files, rows, columns, properties"),
-        "history": _Entry("looking", "history_command", "the latest transactions: who did what, how long each waited"),
-        "properties": _Entry("tables", "properties_command", "show and change properties"),
-        "attach": _Entry("looking", "attach_command", "bring a Delta table under sluice"),
-        "detach": _Entry("looking", "detach_command", "give a table back to all Delta engines"),
-        "drop": _Entry("looking", "drop_command", "remove a table and delete its files"),
-        "forget": _Entry("looking", "forget_command", "remove the coordinator's nodes of a table whose folder is gone"),
+        "create": ("tables", "create_command", "create an empty table"),
+        "show": ("looking", "show_command", "version, files, rows, columns, properties"),
+        "history": ("looking", "history_command", "the latest transactions: who did what, how long each waited"),
+        "properties": ("tables", "properties_command", "show and change properties"),
+        "attach": ("looking", "attach_command", "bring a Delta table under sluice"),
+        "detach": ("looking", "detach_command", "give a table back to all Delta engines"),
+        "drop": ("looking", "drop_command", "remove a table and delete its files"),
+        "forget": ("looking", "forget_command", "remove the coordinator's nodes of a table whose folder is gone"),
     },
     "Names": {
-        "tables": _Entry("names", "tables", "list, name, rename, drop and bring back tables by name"),
-        "namespaces": _Entry("names", "namespaces", "list, create and drop namespaces of tables"),
+        "tables": ("names", "tables", "list, name, rename, drop and bring back tables by name"),
+        "namespaces": ("names", "namespaces", "list, create and drop namespaces of tables"),
     },
     "Care": {
-        "compact": _Entry("tables", "compact_command", "rewrite files as fewer, larger ones"),
-        "vacuum": _Entry("garbage", "vacuum_command", "delete files that nothing needs any more"),
-        "doctor": _Entry("health", "doctor_command", "examine a table completely, and say what to do"),
-        "recover": _Entry("garbage", "recover_command", "rebuild a table's nodes in ZooKeeper from its log"),
+        "compact": ("tables", "compact_command", "rewrite files as fewer, larger ones"),
+        "vacuum": ("garbage", "vacuum_command", "delete files that nothing needs any more"),
+        "doctor": ("health", "doctor_command", "examine a table completely, and say what to do"),
+        "recover": ("garbage", "recover_command", "rebuild a table's nodes in ZooKeeper from its log"),
     },
     "Coordination": {
-        "health": _Entry("health", "health_command", "whether all is well, and a ZooKeeper server may go"),
-        "clients": _Entry("programs", "clients_command", "who is connected to a coordinator"),
-        "leases": _Entry("leases", "leases", "who holds a table or a name and who waits; break a lease"),
-        "consumers": _Entry("consumers", "consumers", "list, reset and remove named consumers"),
-        "outcome": _Entry("looking", "outcome_command", "what became of a transaction"),
-        "explain": _Entry(
-            "explaining",
-            "explain_command",
-            "what would happen to a transaction",
-        ),
+        "health": ("health", "health_command", "whether all is well, and a ZooKeeper server may go"),
+        "clients": ("programs", "clients_command", "who is connected to a coordinator"),
+        "leases": ("leases", "leases", "who holds a table or a name and who waits; break a lease"),
+        "consumers": ("consumers", "consumers", "list, reset and remove named consumers"),
+        "outcome": ("looking", "outcome_command", "what became of a transaction"),
+        "explain": ("explaining", "explain_command", "what would happen to a transaction"),
     },
     "Programs": {
-        "sql": _Entry("sql", "sql_command", "carry out SQL: typed, from -e, -f or standard input"),
-        "dev": _Entry("programs", "dev_command", "an S3 server and a coordinator, until interrupted"),
+        "sql": ("sql", "sql_command", "carry out SQL: typed, from -e, -f or standard input"),
+        "dev": ("programs", "dev_command", "an S3 server and a coordinator, until interrupted"),
     },
 }
-"""The commands, in the order of the help."""
-_ENTRIES: Final = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
+"""In the order of the help: each command's module in `commands`, its name there, and what the help of all commands says of it."""
+_COMMANDS: Final = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
 class _Sluice(click.Group):
@@ -81,22 +66,22 @@ class _Sluice(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
-        return list(_ENTRIES)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        entry = _ENTRIES.get(cmd_name)
-        if entry is None:
+        if cmd_name not in _COMMANDS:
             return None
-        found: click.Command = getattr(import_module(f".commands.{entry.module}", __package__), entry.name)
-        return found
+        module, name, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f".commands.{module}", __package__), name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups."""
-        width = max(map(len, _ENTRIES))
-        for group, entries in _GROUPS.items():
+        width = max(map(len, _COMMANDS))
+        for group, commands in _GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), entry.help) for name, entry in entries.items()])
+                formatter.write_dl([(name.ljust(width), told) for name, (_, _, told) in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

@@ -10,7 +10,7 @@ import click
 from ..coordinator.times import text_of as time_text
 from ..storage.arguments import RULES
 from ..storage.errors import InvalidRequest
-from .parts import At, ListsByItself, on_table, print_facts, print_grid, print_json
+from .parts import At, ListsByItself, on_table, print_facts, print_grid, print_json, yes_option
 
 _COLUMNS: Final = {
     "name": "consumer",
@@ -76,7 +76,7 @@ def _version(_context: click.Context, _parameter: click.Parameter, given: str) -
 @click.option(
     "--to", "after", required=True, metavar="VERSION", callback=_version, help="The last version to pass over; earliest, or latest."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def reset_command(at: At, as_json: bool, name: str, after: int | None, yes: bool) -> None:
     """Let the consumer NAME, which must not be running, go on after another version.
 
@@ -93,7 +93,7 @@ def reset_command(at: At, as_json: bool, name: str, after: int | None, yes: bool
 @consumers.command("remove")
 @on_table
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def remove_command(at: At, as_json: bool, name: str, yes: bool) -> None:
     """Remove the position of the consumer NAME, which must not be running."""
     if not yes:

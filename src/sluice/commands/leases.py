@@ -13,7 +13,7 @@ import click
 from ..coordinator.api import Broken, CoordinationStore, Place, SystemClock, break_lease, connect, list_broken, list_leases, place_of_table
 from ..coordinator.times import text_of as time_text
 from ..storage.stores.location import normalise
-from .parts import ListsByItself, all_of, coordinator_option, json_option, print_facts, print_grid, print_json
+from .parts import ListsByItself, all_of, coordinator_option, json_option, print_facts, print_grid, print_json, yes_option
 
 _COLUMNS: Final = {
     "lease": "lease",
@@ -86,7 +86,7 @@ def _told(broken: Iterable[Broken]) -> Iterable[str]:
 @click.argument("lease")
 @all_of(coordinator_option, _named, json_option)
 @click.option("--reason", default="", help="Why; it is recorded, and shown to the holder.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, as_json: bool, reason: str, yes: bool) -> None:
     """Take the lease named LEASE (as the list shows it) from its holder.
 

@@ -11,7 +11,7 @@ from ..tables.client.address import TableAddress
 from ..tables.manage.dropping import drop, forget
 from ..tables.table import Table
 from ..tables.write.operation_records import row_count
-from .parts import At, Checked, on_table, print_facts, print_grid, print_json
+from .parts import At, Checked, on_table, print_facts, print_grid, print_json, yes_option
 
 
 @click.command("show")
@@ -45,9 +45,6 @@ def history_command(at: At, as_json: bool, limit: int) -> None:
     """Show the latest transactions of a table, newest first: who did what, and how long each waited."""
     with at.open_to_read() as table:
         rows = [{**asdict(entry), "time": time_text(entry.timestamp)} for entry in table.history(limit)]
-    if as_json:
-        print_json(rows)
-        return
     columns = {
         "version": "version",
         "ordinal": "ordinal",
@@ -60,7 +57,7 @@ def history_command(at: At, as_json: bool, limit: int) -> None:
         "rebased_over": "rebased over",
         "transaction_id": "transaction",
     }
-    print_grid(columns, rows)
+    print_grid(columns, rows, as_json=as_json)
 
 
 @click.command("outcome")
@@ -97,7 +94,7 @@ def detach_command(at: At, as_json: bool) -> None:
 @click.command("drop")
 @on_table
 @click.option("--keep-data", is_flag=True, help="Keep the files as a Delta table that any engine may write.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def drop_command(at: At, as_json: bool, keep_data: bool, yes: bool) -> None:
     """Remove a table from the coordinator and delete its files. Finishes an interrupted drop.
 

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import wraps
 from typing import Any, Final
 
 import click
 
 from ..coordinator.times import text_of as time_text
 from ..tables.catalog import Catalog, DroppedTable, NamedTable
-from .parts import Checked, ListsByItself, all_of, coordinator_option, json_option, pairs, print_grid, print_json, storage_option
+from .parts import (
+    Checked,
+    ListsByItself,
+    all_of,
+    coordinator_option,
+    json_option,
+    pairs,
+    print_facts,
+    print_grid,
+    print_json,
+    storage_option,
+    yes_option,
+)
 
 _TABLES: Final = {"name": "name", "kind": "kind", "location": "location"}
 _DROPPED: Final = {"name": "name", "dropped": "dropped", "by": "by", "state": "state", "id": "id", "location": "location"}
 _NAMESPACES: Final = {"name": "name", "comment": "comment", "location": "location"}
 
 
-_options = all_of(coordinator_option, storage_option, json_option)
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+def _in_catalog(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its `catalog`, and `as_json`, from the options shared by all."""
+
+    @wraps(command)
+    def with_catalog(coordinator: str | None, storage_options: dict[str, str], **given: Any) -> None:
+        command(Catalog(coordinator, storage_options=storage_options), **given)
+
+    return all_of(coordinator_option, storage_option, json_option)(with_catalog)
 
 
-def _catalog(coordinator: str | None, storage_options: Mapping[str, str]) -> Catalog:
-    return Catalog(coordinator, storage_options=storage_options)
-
-
-def _tell(facts: Any, line: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(line)
-
-
-def _tell_named(done: str, table: NamedTable, *, as_json: bool) -> None:
-    _tell(asdict(table), f"{done}: {table.full_name} at {table.location}", as_json=as_json)
+def _print_named(done: str, table: NamedTable, *, as_json: bool) -> None:
+    print_facts(asdict(table), as_json=as_json, text=f"{done}: {table.full_name} at {table.location}")
 
 
 @click.group(cls=ListsByItself, no_args_is_help=False)
@@ -46,10 +54,9 @@ def tables() -> None:
 
 @tables.command("list")
 @click.argument("namespace", required=False)
-@_options
-def list_tables(namespace: str | None, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def list_tables(catalog: Catalog, as_json: bool, namespace: str | None) -> None:
     """List the tables of a namespace, or of all."""
-    catalog = _catalog(coordinator, storage_options)
     spaces = [namespace] if namespace is not None else [each.name for each in catalog.namespaces()]
     found = [each for space in spaces for each in catalog.tables(space)]
     if as_json:
@@ -60,32 +67,32 @@ def list_tables(namespace: str | None, coordinator: str | None, storage_options:
 
 @tables.command("show")
 @click.argument("name")
-@_options
-def show_table(name: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def show_table(catalog: Catalog, as_json: bool, name: str) -> None:
     """Show where the table of a name is."""
-    found = _catalog(coordinator, storage_options).describe(name)
+    found = catalog.describe(name)
     facts = {"name": found.full_name, "location": found.location, "kind": _kind(found), "named": time_text(found.named_ms)}
-    _tell(facts, "\n".join(f"{key}: {value}" for key, value in facts.items()), as_json=as_json)
+    print_facts(facts, as_json=as_json)
 
 
 @tables.command("register")
 @click.argument("name")
 @click.argument("location")
-@_options
-def register_table(name: str, location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def register_table(catalog: Catalog, as_json: bool, name: str, location: str) -> None:
     """Give a name to the table at a location; a plain Delta table is attached first."""
-    found = _catalog(coordinator, storage_options).register(name, location)
-    _tell_named("registered", found, as_json=as_json)
+    found = catalog.register(name, location)
+    _print_named("registered", found, as_json=as_json)
 
 
 @tables.command("rename")
 @click.argument("name")
 @click.argument("new_name")
-@_options
-def rename_table(name: str, new_name: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def rename_table(catalog: Catalog, as_json: bool, name: str, new_name: str) -> None:
     """Give a table another name; its data stay where they are."""
-    found = _catalog(coordinator, storage_options).rename(name, new_name)
-    _tell_named("renamed", found, as_json=as_json)
+    found = catalog.rename(name, new_name)
+    _print_named("renamed", found, as_json=as_json)
 
 
 @tables.command("drop")
@@ -93,30 +100,31 @@ def rename_table(name: str, new_name: str, coordinator: str | None, storage_opti
 @click.option(
     "--keep-data/--with-data", default=None, help="Take only the name away, or drop the data, too. Default: as the table is kept."
 )
-@_yes
-@_options
-def drop_table(
-    name: str, keep_data: bool | None, yes: bool, coordinator: str | None, storage_options: dict[str, str], as_json: bool
-) -> None:
+@yes_option
+@_in_catalog
+def drop_table(catalog: Catalog, as_json: bool, name: str, keep_data: bool | None, yes: bool) -> None:
     """Drop a table by its name. Its data can be brought back until `sluice tables vacuum`; an external table only loses its name."""
-    catalog = _catalog(coordinator, storage_options)
     found = catalog.describe(name)
     if not yes:
         click.confirm(f"drop {found.full_name} at {found.location}?", abort=True, err=True)
     dropped = catalog.drop(name, keep_data=keep_data)
     if dropped is None:
-        _tell(
-            {"dropped": None, **asdict(found)}, f"name taken away: {found.full_name}; the table stays at {found.location}", as_json=as_json
+        print_facts(
+            {"dropped": None, **asdict(found)},
+            as_json=as_json,
+            text=f"name taken away: {found.full_name}; the table stays at {found.location}",
         )
     else:
-        _tell(asdict(dropped), f"dropped: {dropped.full_name}; sluice tables undrop {dropped.full_name} brings it back", as_json=as_json)
+        print_facts(
+            asdict(dropped), as_json=as_json, text=f"dropped: {dropped.full_name}; sluice tables undrop {dropped.full_name} brings it back"
+        )
 
 
 @tables.command("dropped")
-@_options
-def list_dropped(coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def list_dropped(catalog: Catalog, as_json: bool) -> None:
     """List the dropped tables whose data are still there, latest first."""
-    found = _catalog(coordinator, storage_options).dropped()
+    found = catalog.dropped()
     if as_json:
         print_json([asdict(each) for each in found])
     else:
@@ -129,13 +137,11 @@ def list_dropped(coordinator: str | None, storage_options: dict[str, str], as_js
 @click.option(
     "--id", "drop_id", metavar="ID", help="The drop to undo, as `sluice tables dropped` lists it; default: the last one of this name."
 )
-@_options
-def undrop_table(
-    name: str, new_name: str | None, drop_id: str | None, coordinator: str | None, storage_options: dict[str, str], as_json: bool
-) -> None:
+@_in_catalog
+def undrop_table(catalog: Catalog, as_json: bool, name: str, new_name: str | None, drop_id: str | None) -> None:
     """Bring a dropped table back."""
-    found = _catalog(coordinator, storage_options).undrop(name, new_name=new_name, drop_id=drop_id)
-    _tell_named("brought back", found, as_json=as_json)
+    found = catalog.undrop(name, new_name=new_name, drop_id=drop_id)
+    _print_named("brought back", found, as_json=as_json)
 
 
 @tables.command("vacuum")
@@ -147,19 +153,19 @@ def undrop_table(
     show_default=True,
     help="Keep tables dropped more recently.",
 )
-@_yes
-@_options
-def vacuum_dropped(
-    name: str | None, retain_hours: float, yes: bool, coordinator: str | None, storage_options: dict[str, str], as_json: bool
-) -> None:
+@yes_option
+@_in_catalog
+def vacuum_dropped(catalog: Catalog, as_json: bool, name: str | None, retain_hours: float, yes: bool) -> None:
     """Delete the data of tables that were dropped by their names (of one name only, if given)."""
-    catalog = _catalog(coordinator, storage_options)
     if not yes:
         which = "of dropped tables" if name is None else f"of tables dropped as {name}"
         click.confirm(f"delete the data {which}, dropped more than {retain_hours:g} hours ago?", abort=True, err=True)
     reports = catalog.vacuum(retain_hours, name=name)
     lines = [f"deleted: {each.location}; {each.deleted} files, {each.size_bytes} bytes" for each in reports]
-    _tell([asdict(each) for each in reports], "\n".join(lines) or "nothing to delete", as_json=as_json)
+    if as_json:
+        print_json([asdict(each) for each in reports])
+    else:
+        click.echo("\n".join(lines) or "nothing to delete")
 
 
 @click.group(cls=ListsByItself, no_args_is_help=False)
@@ -168,14 +174,10 @@ def namespaces() -> None:
 
 
 @namespaces.command("list")
-@_options
-def list_namespaces(coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def list_namespaces(catalog: Catalog, as_json: bool) -> None:
     """List the namespaces, and where their managed tables are made."""
-    found = _catalog(coordinator, storage_options).namespaces()
-    if as_json:
-        print_json([asdict(each) for each in found])
-    else:
-        print_grid(_NAMESPACES, [{"name": each.name, "comment": each.comment, "location": each.location} for each in found])
+    print_grid(_NAMESPACES, [asdict(each) for each in catalog.namespaces()], as_json=as_json)
 
 
 @namespaces.command("create")
@@ -183,40 +185,37 @@ def list_namespaces(coordinator: str | None, storage_options: dict[str, str], as
 @click.option("--comment", default="", help="What it is for.")
 @click.option("--location", metavar="LOCATION", help="Where its managed tables are made; default: below the root.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, callback=pairs, help="A property; may be repeated.")
-@_options
+@_in_catalog
 def create_namespace(
+    catalog: Catalog,
+    as_json: bool,
     name: str,
     comment: str,
     location: str | None,
     properties: dict[str, str],
-    coordinator: str | None,
-    storage_options: dict[str, str],
-    as_json: bool,
 ) -> None:
     """Create a namespace."""
-    catalog = _catalog(coordinator, storage_options)
     catalog.create_namespace(name, comment=comment, location=location, properties=properties)
-    _tell(asdict(catalog.namespace(name)), f"created: {name}", as_json=as_json)
+    print_facts(asdict(catalog.namespace(name)), as_json=as_json, text=f"created: {name}")
 
 
 @namespaces.command("drop")
 @click.argument("name")
-@_options
-def drop_namespace(name: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def drop_namespace(catalog: Catalog, as_json: bool, name: str) -> None:
     """Drop a namespace that has no tables."""
-    _catalog(coordinator, storage_options).drop_namespace(name)
-    _tell({"dropped": name}, f"dropped: {name}", as_json=as_json)
+    catalog.drop_namespace(name)
+    print_facts({"dropped": name}, as_json=as_json, text=f"dropped: {name}")
 
 
 @namespaces.command("root")
 @click.argument("location", required=False)
-@_options
-def root(location: str | None, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@_in_catalog
+def root(catalog: Catalog, as_json: bool, location: str | None) -> None:
     """Show the location below which managed tables are made, or set it."""
-    catalog = _catalog(coordinator, storage_options)
     if location is not None:
         catalog.set_root(location)
-    _tell({"root": catalog.root}, f"root: {catalog.root or 'none'}", as_json=as_json)
+    print_facts({"root": catalog.root}, as_json=as_json, text=f"root: {catalog.root or 'none'}")
 
 
 def _kind(table: NamedTable) -> str:

@@ -94,6 +94,7 @@ storage_option = click.option(
     help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Defaults come from the environment.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,11 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None 
                 click.echo(f"{name.replace('_', ' ')}: {'unknown' if value is None else value}")
 
 
-def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print the rows' values of the given keys under the given headings, or "none"."""
+def print_grid(columns: Mapping[str, str], rows: Sequence[Mapping[str, object]], *, as_json: bool = False) -> None:
+    """Print the rows' values of the given keys under the given headings, or "none"; as JSON, the rows themselves."""
+    if as_json:
+        print_json(rows)
+        return
     shown = [[row[key] for key in columns] for row in rows]
     if not shown:
         click.echo("none")

@@ -19,10 +19,8 @@ from .parts import Checked, all_of, coordinator_option, json_option, print_grid,
 def clients_command(coordinator: str | None, as_json: bool) -> None:
     """List the clients connected to a coordinator, oldest first."""
     rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(connect(coordinator))]
-    if as_json:
-        print_json(rows)
-    else:
-        print_grid({"host": "host", "pid": "process", "application": "application", "since": "since", "version": "sluice"}, rows)
+    columns = {"host": "host", "pid": "process", "application": "application", "since": "since", "version": "sluice"}
+    print_grid(columns, rows, as_json=as_json)
 
 
 @click.command("dev")
