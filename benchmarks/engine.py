@@ -25,12 +25,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Attempt, meet, meet_all
-from sluice.coordinator.rules.winner import Winner, winner_of
+from sluice.coordinator.rules.winner import Footprint, Winner, winner_of
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile, decode_commit, encode_all
 from sluice.storage.data.vectors import Rows, plan_vector, read_vector
 from sluice.storage.stores.memory import MemoryStore

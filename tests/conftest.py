@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from sluice.coordinator.service.connect import close_all
 from tests import processes
@@ -42,9 +42,10 @@ def _use_memory() -> None:
 _use_memory()
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
 
-settings.register_profile("fast", max_examples=15)
-settings.register_profile("standard", max_examples=30)
-settings.register_profile("long", max_examples=200)
+# No deadline: how long an example takes says how busy the machine is.
+settings.register_profile("fast", max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("standard", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("standard")  # unless --hypothesis-profile names another one
 
 pytest_plugins = ["tests.fixtures.run_report", "tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.spark_jvm"]

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice.coordinator.commit.filing import Filing
 from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.commit.table import CoordinatedTable
 from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.intent import Footprint, Intent, Joint, JointTable
+from sluice.coordinator.rules.intent import DeclaredReads, Intent, Joint, JointTable
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
 from sluice.storage.stores.memory import MemoryStore
 
-from .world import QUICK, World, append_intent, commit_one
+from .world import QUICK, World, append_intent, commit_one, filing_of
 
 
 def soon(seconds: float = 20.0) -> Deadline:
@@ -96,11 +95,11 @@ class JointClient:
     def reading(self, read: str = "a", written: str = "b") -> dict[str, Intent]:
         """A transaction that reads nothing in particular of one table and appends to another."""
         intents = self.intents(written)
-        seen = replace(append_intent(self.head(read)), footprint=Footprint(data_change=False), actions="", actions_digest=digest(b""))
+        seen = replace(append_intent(self.head(read)), reads=DeclaredReads(), actions="", actions_digest=digest(b""))
         return {read: replace(seen, transaction_id=intents[written].transaction_id), **intents}
 
     def commit(self, intents: Mapping[str, Intent], *, timeout_s: float = 10.0, ack: str = "published") -> dict[str, Commit]:
-        filings = [Filing(self.coordinated[name], intent) for name, intent in intents.items()]
+        filings = [filing_of(self.coordinated[name], intent) for name, intent in intents.items()]
         commits = commit_filings(filings, Deadline.after(timeout_s, SystemClock()), ack=ack)
         return {name: commits[self.world.location(name)] for name in intents if self.world.location(name) in commits}
 

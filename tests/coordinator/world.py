@@ -26,31 +26,42 @@ from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head, digest
 from sluice.coordinator.publication.pruning import spare
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
+from sluice.coordinator.rules.winner import Footprint, Member
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Delete
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
 from sluice.storage.data.vectors import Rows
+from sluice.storage.errors import CorruptLogFile
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
 
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
 DIRECT = QUICK.but(fast_path=True)
-PARTITIONED = Footprint(partition_types={"p": "string"})
+PARTITIONED = DeclaredReads(partition_types={"p": "string"})
+
+
+def filing_of(table: CoordinatedTable, intent: Intent, head: Head | None = None) -> Filing:
+    """An intent with its actions in it, as it is filed; those of a broken client need not be actions."""
+    try:
+        footprint = Member(intent, intent.actions.encode()).footprint
+    except CorruptLogFile:
+        footprint = Footprint()
+    return Filing(table, Member(intent, intent.actions.encode(), (), footprint), head)
 
 
 def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Deadline) -> Claim:
     """File an intent, as a writer does that dies then."""
-    [claim] = file_intents([Filing(CoordinatedTable(context), intent, head)], deadline)
+    [claim] = file_intents([filing_of(CoordinatedTable(context), intent, head)], deadline)
     assert claim is not None
     return claim
 
 
 def commit_one(table: CoordinatedTable, intent: Intent, head: Head, deadline: Deadline, *, ack: str = "published") -> Commit:
     """Commit a transaction over one table."""
-    return commit_filings([Filing(table, intent, head)], deadline, ack=ack)[table.location]
+    return commit_filings([filing_of(table, intent, head)], deadline, ack=ack)[table.location]
 
 
 def see_through(coordinated: CoordinatedTable, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
@@ -117,7 +128,7 @@ def remove(path: str) -> RemoveFile:
     return RemoveFile(path, True, deletion_timestamp=1)
 
 
-def intent_of(head: Head, actions: Sequence[Action], footprint: Footprint, changes: dict[str, Any] | None = None) -> Intent:
+def intent_of(head: Head, actions: Sequence[Action], reads: DeclaredReads, changes: dict[str, Any] | None = None) -> Intent:
     """An intent made on the head, with a fresh GUID, and some of its fields changed."""
     text = encode_all(actions)
     base = Intent(
@@ -126,7 +137,7 @@ def intent_of(head: Head, actions: Sequence[Action], footprint: Footprint, chang
         read_version=head.version,
         validated_through=head.version,
         claimed_ms=SystemClock().now_ms(),
-        footprint=footprint,
+        reads=reads,
         actions=text.decode(),
         actions_digest=digest(text),
     )
@@ -136,20 +147,21 @@ def intent_of(head: Head, actions: Sequence[Action], footprint: Footprint, chang
 def append_intent(head: Head, name: str | None = None, **changes: Any) -> Intent:
     """A blind append of one file."""
     path = name or f"{uuid.uuid4()}.parquet"
-    return intent_of(head, [add(path)], Footprint(blind_append=True), changes)
+    return intent_of(head, [add(path)], DeclaredReads(nothing=True), changes)
 
 
 def app_intent(head: Head, number: int, **beside: int) -> Intent:
     """An append that an application numbers; numbers of other applications are written `beside`."""
     numbers = {"app": number, **beside}
-    footprint = Footprint(blind_append=True, app_versions=numbers)
-    return intent_of(head, [*(Txn(app, each) for app, each in numbers.items()), add(f"{uuid.uuid4()}.parquet")], footprint)
+    return intent_of(
+        head, [*(Txn(app, each) for app, each in numbers.items()), add(f"{uuid.uuid4()}.parquet")], DeclaredReads(nothing=True)
+    )
 
 
 def rewrite_intent(head: Head, old: str, new: str, **changes: Any) -> Intent:
     """One file replaced by another, having read it."""
-    footprint = replace(changes.pop("footprint", Footprint(read_files=(old,), partition_types={"p": "string"})), removes=(old,))
-    return intent_of(head, [remove(old), add(new)], footprint, changes)
+    reads = changes.pop("reads", DeclaredReads(read_files=(old,), partition_types={"p": "string"}))
+    return intent_of(head, [remove(old), add(new)], reads, changes)
 
 
 @dataclass

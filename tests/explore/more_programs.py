@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sluice.coordinator.commit.filing import Filing
 from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.leases.granting import LeaseClient, Wanted
@@ -15,7 +14,7 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, Place
 from sluice.coordinator.nodes.presence import Presence
-from sluice.coordinator.rules.intent import ClientName, Footprint
+from sluice.coordinator.rules.intent import ClientName, DeclaredReads
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Txn
 from sluice.storage.errors import SluiceError, Unavailable
@@ -23,7 +22,7 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import open_coordinated
 from sluice.tables.maintain.vacuum import vacuum
 
-from ..coordinator.world import commit_one
+from ..coordinator.world import commit_one, filing_of
 from .programs import TIME_S, Program, added, append_intent, context_of, coordinated_of, head_of, intent_of, telling
 from .seat import Seat
 
@@ -65,7 +64,7 @@ def joint_appender(tables: Sequence[str], path: str, limits: Limits | None = Non
             table: append_intent(each.context, head_of(each), path, transaction_id=transaction) for table, each in tables_here.items()
         }
         try:
-            filings = [Filing(each, intents[name]) for name, each in tables_here.items()]
+            filings = [filing_of(each, intents[name]) for name, each in tables_here.items()]
             commits = commit_filings(filings, Deadline.after(TIME_S, seat))
         except OutcomeUnknown:
             seat.tell("unknown", tables[0], transaction)
@@ -87,8 +86,7 @@ def application(table: str, path: str, number: int, limits: Limits | None = None
     def program(seat: Seat) -> None:
         coordinated = coordinated_of(seat, table, limits)
         head = head_of(coordinated)
-        footprint = Footprint(blind_append=True, app_versions={"app": number})
-        intent = intent_of(coordinated.context, head, [Txn("app", number), added(path)], footprint, validated_through=0)
+        intent = intent_of(coordinated.context, head, [Txn("app", number), added(path)], DeclaredReads(nothing=True), validated_through=0)
         telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
 
     return program

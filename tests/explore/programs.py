@@ -14,7 +14,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.intent import ClientName, Footprint, Intent
+from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.errors import Unavailable
@@ -72,7 +72,7 @@ def head_of(coordinated: CoordinatedTable) -> Head:
     return state[0]
 
 
-def intent_of(context: TableContext, head: Head, actions: Sequence[Action], footprint: Footprint, **changes: Any) -> Intent:
+def intent_of(context: TableContext, head: Head, actions: Sequence[Action], reads: DeclaredReads, **changes: Any) -> Intent:
     """A transaction made on a head."""
     text = encode_all(actions)
     made = Intent(
@@ -81,7 +81,7 @@ def intent_of(context: TableContext, head: Head, actions: Sequence[Action], foot
         read_version=head.version,
         validated_through=head.version,
         claimed_ms=context.clock.now_ms(),
-        footprint=footprint,
+        reads=reads,
         actions=text.decode(),
         actions_digest=digest(text),
         client=context.client,
@@ -96,7 +96,7 @@ def added(path: str) -> AddFile:
 
 def append_intent(context: TableContext, head: Head, path: str, **changes: Any) -> Intent:
     """A blind append of one file."""
-    return intent_of(context, head, [added(path)], Footprint(blind_append=True), **changes)
+    return intent_of(context, head, [added(path)], DeclaredReads(nothing=True), **changes)
 
 
 def telling(seat: Seat, table: str, transaction_id: str, commit: Callable[[], Commit]) -> Commit | None:
@@ -140,7 +140,7 @@ def deleter(table: str, old: str, new: str, limits: Limits | None = None) -> Pro
             coordinated.context,
             replace(head, version=0),
             actions,
-            Footprint(read_files=(old,), removes=(old,), partition_types={"p": "string"}),
+            DeclaredReads(read_files=(old,), partition_types={"p": "string"}),
         )
         telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
 

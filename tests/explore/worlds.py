@@ -17,7 +17,7 @@ from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.lease_records import Place
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.intent import Footprint
+from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.service.clock import Deadline
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.storage.stores.memory import MemoryStore
@@ -136,7 +136,7 @@ def _set_up(world: World) -> Services:
             make_tree(context, Head())
         if world.files:
             coordinated = CoordinatedTable(context)
-            intent = intent_of(context, Head(), [added(path) for path in world.files], Footprint(blind_append=True))
+            intent = intent_of(context, Head(), [added(path) for path in world.files], DeclaredReads(nothing=True))
             commit_one(coordinated, intent, head_of(coordinated), Deadline.after(60.0, context.clock))
         objects |= {(table, key): content for key, (content, _) in store.disk.objects.items()}
         store.forget()

@@ -444,8 +444,9 @@ def _granted(view: View, parent: str) -> list[str]:
 
 
 def _is_plain_append(intent: Mapping[str, Any]) -> bool:
-    footprint = intent.get("footprint", {})
-    return bool(footprint.get("blind_append")) and not any(footprint.get(name) for name in ("metadata", "protocol", "domains"))
+    """Whether it declares to have read nothing and its actions, if the intent has them, only add files and number applications."""
+    kinds = {kind for line in str(intent.get("actions", "")).splitlines() for kind in parsed(line.encode())}
+    return bool(intent.get("reads", {}).get("nothing")) and kinds <= {"add", "txn"}
 
 
 def _slot_of(name: str) -> tuple[int, str]:

@@ -61,7 +61,7 @@ def slot(number: int, transaction: str, generation: int = 0) -> str:
 
 
 def intent(transaction: str, *, reads: bool = False, **more: Any) -> dict[str, Any]:
-    return {"transaction_id": transaction, "footprint": {"blind_append": not reads}, "leases": [], "joint": None, **more}
+    return {"transaction_id": transaction, "reads": {"nothing": not reads}, "leases": [], "joint": None, **more}
 
 
 def verdict(

@@ -21,7 +21,7 @@ HEAD_FORMAT: Final = 1
 PUBLISHED_FORMAT: Final = 1
 """Likewise for `records.Published`."""
 INTENT_FORMAT: Final = 1
-"""Likewise for `records.Intent`, including its footprint."""
+"""Likewise for `records.Intent`, including what it declares to have read."""
 BATCH_FORMAT: Final = 1
 """Likewise for `records.BatchRecord` and its contents, except the intent of a transaction without a slot."""
 CATALOG_FORMAT: Final = 1

@@ -37,7 +37,7 @@ class Limits:
     backlog_versions_max: int = 8
     """Ratified versions that may be unpublished."""
     footprint_files_max: int = 500
-    """Read files listed one by one in an intent; a larger footprint becomes coarser, never smaller."""
+    """Read files listed one by one in an intent; more become coarser, never smaller."""
     patience_s: float = 0.4
     """How long a client waits for another before it does that client's work."""
     patience_s_max: float = 10.0

@@ -20,7 +20,7 @@ from sluice.coordinator.errors import (
     ProtocolChangedException,
 )
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.rules.intent import Footprint
+from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create
@@ -104,9 +104,9 @@ def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World) -> None:
 def test_two_deletes_of_one_file_that_was_not_read(world: World) -> None:
     client = world.client()
     client.append("old.parquet")
-    blind_removes = Footprint(removes=("old.parquet",), partition_types={"p": "string"})
-    first = rewrite_intent(client.head(), "old.parquet", "x.parquet", footprint=blind_removes)
-    second = rewrite_intent(client.head(), "old.parquet", "y.parquet", footprint=blind_removes)
+    blind_removes = DeclaredReads(partition_types={"p": "string"})
+    first = rewrite_intent(client.head(), "old.parquet", "x.parquet", reads=blind_removes)
+    second = rewrite_intent(client.head(), "old.parquet", "y.parquet", reads=blind_removes)
     client.commit(first)
     with pytest.raises(ConcurrentDeleteDeleteException):
         client.commit(second)
@@ -324,9 +324,7 @@ def test_publication_is_in_order(world: World) -> None:
     deadline = Deadline.after(5, SystemClock())
     for n in range(4):
         old = "old.parquet" if n == 0 else f"{n - 1}.parquet"
-        claim_slot(
-            world.client().context, rewrite_intent(client.head(), old, f"{n}.parquet", footprint=PARTITIONED), client.head(), deadline
-        )
+        claim_slot(world.client().context, rewrite_intent(client.head(), old, f"{n}.parquet", reads=PARTITIONED), client.head(), deadline)
     client.append("last.parquet")
     assert seen == sorted(seen)
     assert len(seen) == 6
@@ -365,7 +363,7 @@ def test_the_backlog_is_bounded(world: World) -> None:
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     unknown = 0
     for n in range(6):
-        intent = rewrite_intent(client.head(), f"f{n}.parquet", f"f{n + 1}.parquet", footprint=PARTITIONED)
+        intent = rewrite_intent(client.head(), f"f{n}.parquet", f"f{n + 1}.parquet", reads=PARTITIONED)
         try:
             client.commit(intent, timeout_s=0.3, ack="ratified")
         except OutcomeUnknown as error:
@@ -476,7 +474,7 @@ def test_an_unavailable_store_during_a_decision_only_delays(world: World) -> Non
     client.append("old.parquet")
     other = world.client()
     world.objects.disk.fail_before("get", times=3, error=StorageUnavailable("down"))
-    other.commit(rewrite_intent(other.head(), "old.parquet", "new.parquet", validated_through=-1, footprint=PARTITIONED))
+    other.commit(rewrite_intent(other.head(), "old.parquet", "new.parquet", validated_through=-1, reads=PARTITIONED))
     assert world.files() == {"new.parquet"}
 
 

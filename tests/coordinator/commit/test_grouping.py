@@ -10,9 +10,9 @@ from pyarrow.lib import ArrowNotImplementedError
 from sluice.coordinator.commit.decision import Decision, Queued, groupable, resolve, window_start
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Member, Winner
-from sluice.storage.actions import Metadata
+from sluice.storage.actions import DomainMetadata, Metadata, Protocol, encode_all
 from sluice.storage.errors import AccessDenied, CorruptLogFile, InvalidRequest, NoSuchBucket, StorageUnavailable
 from tests.coordinator.world import app_intent, append_intent, intent_of, no_vectors, remove, rewrite_intent
 
@@ -31,7 +31,7 @@ def rules(decision: Decision) -> list[str]:
 
 
 def metadata_intent(head: Head) -> Intent:
-    return intent_of(head, [CHANGED], Footprint(metadata=True, data_change=False))
+    return intent_of(head, [CHANGED], DeclaredReads())
 
 
 @pytest.mark.notices("appends-look-at-the-metadata")
@@ -74,11 +74,11 @@ def test_an_append_behind_a_change_of_metadata_in_the_same_batch_is_refused() ->
 @pytest.mark.parametrize(
     "special",
     [
-        {"footprint": Footprint(blind_append=True, metadata=True)},
-        {"footprint": Footprint(blind_append=True, protocol=True)},
-        {"footprint": Footprint(blind_append=True, domains=("d",))},
-        {"footprint": Footprint()},
-        {"footprint": Footprint(blind_append=True, policy="maxcompute-table")},
+        {"actions": encode_all([CHANGED]).decode()},
+        {"actions": encode_all([Protocol(3, 7)]).decode()},
+        {"actions": encode_all([DomainMetadata("d", "{}", removed=False)]).decode()},
+        {"reads": DeclaredReads()},
+        {"reads": DeclaredReads(nothing=True, policy="maxcompute-table")},
         {"expected_version": 1},
         {"staged": "_sluice/staged/x.json"},
         {"detach": True},
@@ -86,8 +86,15 @@ def test_an_append_behind_a_change_of_metadata_in_the_same_batch_is_refused() ->
     ids=["metadata", "protocol", "domain", "not blind", "a matrix", "one version only", "staged", "gives the table back"],
 )
 def test_what_is_more_than_an_append_has_a_version_of_its_own(special: dict[str, Any]) -> None:
-    assert groupable(append_intent(BASE))
-    assert not groupable(append_intent(BASE, **special))
+    plain, other = append_intent(BASE), append_intent(BASE, **special)
+    assert groupable(plain, Member(plain, plain.actions.encode()).footprint)
+    assert not groupable(other, Member(other, other.actions.encode()).footprint)
+
+
+def test_an_intent_hides_nothing_that_its_actions_do() -> None:
+    """Each says that it read nothing, and removes the same file."""
+    both = [intent_of(BASE, [remove("x.parquet")], DeclaredReads(nothing=True)) for _ in range(2)]
+    assert rules(decided(BASE, both)) == ["", "removed-what-i-remove"]
 
 
 @pytest.mark.notices("numbered-appends-are-compared")

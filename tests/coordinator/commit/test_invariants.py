@@ -18,13 +18,13 @@ from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Head, Rendering, VersionPlan
-from sluice.coordinator.rules.intent import Footprint
-from sluice.coordinator.rules.winner import Member
+from sluice.coordinator.rules.intent import DeclaredReads
+from sluice.coordinator.rules.winner import Member, footprint_of
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, no_vectors, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, add, append_intent, claim_slot, no_vectors, remove, rewrite_intent
 from tests.mending import mend, publishers_are_idle
 
 
@@ -252,7 +252,13 @@ def test_the_head_never_moves_back() -> None:
     assert all(a < b for a, b in itertools.pairwise(seen))
 
 
-def test_footprints_default_to_reading_nothing() -> None:
-    """A footprint that says nothing claims no blind append: forgetting a field must not weaken a check."""
-    assert not Footprint().blind_append
-    assert Footprint().data_change
+def test_who_declares_nothing_is_no_blind_append() -> None:
+    """Forgetting a field must not weaken a check."""
+    assert not footprint_of(DeclaredReads(), [add("x.parquet")]).blind_append
+    assert footprint_of(DeclaredReads(nothing=True), [add("x.parquet")]).blind_append
+
+
+def test_who_declares_to_have_read_nothing_is_not_believed() -> None:
+    """What it declares beside that, and its actions, say otherwise."""
+    assert not footprint_of(DeclaredReads(nothing=True, predicates=("i = 1",)), [add("x.parquet")]).blind_append
+    assert not footprint_of(DeclaredReads(nothing=True), [add("x.parquet"), remove("y.parquet")]).blind_append

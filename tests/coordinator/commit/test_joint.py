@@ -20,7 +20,7 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
 )
 from sluice.coordinator.nodes.records import digest
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create, Write
@@ -352,8 +352,8 @@ def test_a_table_that_is_only_read_gets_no_version_and_is_compared_all_the_same(
 
     def reading() -> dict[str, Intent]:
         intents = client.intents("b")
-        footprint = Footprint(read_files=("read.parquet",), data_change=False)
-        seen = replace(append_intent(client.head("a")), footprint=footprint, actions="", actions_digest=digest(b""))
+        reads = DeclaredReads(read_files=("read.parquet",))
+        seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=digest(b""))
         return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
 
     commits = client.commit(reading())

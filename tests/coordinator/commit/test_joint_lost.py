@@ -11,7 +11,7 @@ import pytest
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.records import BatchRecord, digest
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Create, Write
 from sluice.coordinator.service.tree import Tree
@@ -139,8 +139,8 @@ def test_what_was_only_read_may_have_changed_since_it_was_committed(world: Joint
 def reading(client: JointClient, file: str) -> dict[str, Intent]:
     """A transaction that reads a file of `a` and appends to `b`."""
     intents = client.intents("b")
-    footprint = Footprint(read_files=(file,), data_change=False)
-    seen = replace(append_intent(client.head("a")), footprint=footprint, actions="", actions_digest=digest(b""))
+    reads = DeclaredReads(read_files=(file,))
+    seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=digest(b""))
     return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
 
 

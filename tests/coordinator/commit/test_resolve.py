@@ -14,9 +14,9 @@ from sluice.coordinator.commit.decision import Decision, Queued, resolve, window
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head, Rendering
 from sluice.coordinator.publication.rendering import render
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Member, Winner, winner_of
-from sluice.storage.actions import decode_commit
+from sluice.storage.actions import Metadata, decode_commit
 from tests.coordinator.world import add, app_intent, append_intent, intent_of, no_vectors, remove
 from tests.storage.strategies import examples
 
@@ -31,9 +31,13 @@ def _intent(kind: str, number: int) -> Intent:
     if kind == "app":
         return app_intent(BASE, number)
     if kind == "metadata":
-        return append_intent(BASE, footprint=Footprint(metadata=True, partition_types={"p": "string"}))
-    footprint = Footprint(read_files=(file,), removes=(file,), partition_types={"p": "string"})
-    return intent_of(BASE, [remove(file), add(f"{uuid.uuid4()}.parquet")], footprint)
+        return intent_of(
+            BASE,
+            [Metadata("id", '{"type":"struct","fields":[]}', (), {}), add(f"{uuid.uuid4()}.parquet")],
+            DeclaredReads(partition_types={"p": "string"}),
+        )
+    reads = DeclaredReads(read_files=(file,), partition_types={"p": "string"})
+    return intent_of(BASE, [remove(file), add(f"{uuid.uuid4()}.parquet")], reads)
 
 
 queues = st.lists(

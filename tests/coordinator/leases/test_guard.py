@@ -16,9 +16,10 @@ from sluice.coordinator.leases.lease import Lease, acquire
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, Grants, LeaseName, Place
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Delete, Write
+from sluice.storage.actions import Metadata
 from tests.coordinator.joint_world import JointWorld
 from tests.coordinator.leases.test_leases import TYPES, take, world
 from tests.coordinator.world import DIRECT, QUICK, Client, World, add, append_intent, intent_of
@@ -28,14 +29,14 @@ __all__ = ["world"]
 
 def in_partition(head: Head, partition: str, **changes: object) -> Intent:
     """An append into one partition."""
-    footprint = Footprint(blind_append=True, partition_types=dict(TYPES), partitions=(f'{{"d":null,"p":"{partition}"}}',))
+    reads = DeclaredReads(nothing=True, partition_types=dict(TYPES))
     file = add(f"p={partition}/{time.time_ns()}.parquet", partition_values={"d": None, "p": partition})
-    return intent_of(head, [file], footprint, dict(changes))
+    return intent_of(head, [file], reads, dict(changes))
 
 
 def reading(head: Head, predicate: str, writes: str) -> Intent:
-    footprint = Footprint(predicates=(predicate,), partition_types=dict(TYPES), partitions=(f'{{"d":null,"p":"{writes}"}}',))
-    return intent_of(head, [add(f"p={writes}/{time.time_ns()}.parquet", partition_values={"d": None, "p": writes})], footprint)
+    reads = DeclaredReads(predicates=(predicate,), partition_types=dict(TYPES))
+    return intent_of(head, [add(f"p={writes}/{time.time_ns()}.parquet", partition_values={"d": None, "p": writes})], reads)
 
 
 def nodes(lease: Lease) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ def test_an_exclusive_lease_stops_what_it_covers_and_nothing_else(world: World, 
         other.commit(reading(other.head(), "p = 'a' AND x = 7", "b"))
     other.commit(reading(other.head(), "p = 'b' AND x = 7", "b"))
     with pytest.raises(LeaseHeld):
-        other.commit(intent_of(other.head(), [], Footprint(metadata=True, partitions=())))
+        other.commit(intent_of(other.head(), [Metadata("id", '{"type":"struct","fields":[]}', (), {})], DeclaredReads()))
     holder.commit(in_partition(holder.head(), "a", leases=nodes(lease)))
     lease.release()
     other.commit(in_partition(other.head(), "a"))

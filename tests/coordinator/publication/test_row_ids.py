@@ -13,7 +13,7 @@ from sluice.coordinator.commit.decision import Decision, Queued, resolve
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head, Rendering
 from sluice.coordinator.publication.rendering import render
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Member
 from sluice.storage.actions import AddFile, DomainMetadata, RemoveFile, decode_commit
 from sluice.storage.actions.row_tracking import ROW_TRACKING_DOMAIN
@@ -25,12 +25,12 @@ BASE = Head(version=3, slot=0, timestamp_ms=1_000, metadata_version=0, row_ids=4
 
 
 def appending(rows: int, name: str) -> Intent:
-    return intent_of(BASE, [add(name, stats=orjson.dumps({"numRecords": rows}).decode())], Footprint(blind_append=True))
+    return intent_of(BASE, [add(name, stats=orjson.dumps({"numRecords": rows}).decode())], DeclaredReads(nothing=True))
 
 
 def rewriting(rows: int, name: str, old: str) -> Intent:
-    footprint = Footprint(read_files=(old,), removes=(old,), partition_types={"p": "string"}, keeps_row_ids=False)
-    return intent_of(BASE, [remove(old), add(name, stats=orjson.dumps({"numRecords": rows}).decode())], footprint)
+    reads = DeclaredReads(read_files=(old,), partition_types={"p": "string"}, keeps_row_ids=False)
+    return intent_of(BASE, [remove(old), add(name, stats=orjson.dumps({"numRecords": rows}).decode())], reads)
 
 
 def decided(intents: list[Intent], head: Head = BASE) -> Decision:
@@ -60,7 +60,7 @@ def test_ids_are_given_without_gap_or_overlap(kinds: list[tuple[bool, int]]) -> 
 
 def test_a_file_that_is_added_again_keeps_its_ids() -> None:
     again = add("old", base_row_id=7, default_row_commit_version=2)
-    intent = intent_of(BASE, [RemoveFile("old", True, deletion_timestamp=1), again], Footprint(removes=("old",), read_files=("old",)))
+    intent = intent_of(BASE, [RemoveFile("old", True, deletion_timestamp=1), again], DeclaredReads(read_files=("old",)))
     decision = decided([intent])
     actions = decode_commit(render(decision.versions[0], decision.members[4], Rendering(0)), name="v")
     (kept,) = [a for a in actions if isinstance(a, AddFile)]
@@ -69,7 +69,7 @@ def test_a_file_that_is_added_again_keeps_its_ids() -> None:
 
 
 def test_a_file_without_a_row_count_is_refused_and_stops_nobody() -> None:
-    bad = intent_of(BASE, [add("bad", stats=None)], Footprint(blind_append=True))
+    bad = intent_of(BASE, [add("bad", stats=None)], DeclaredReads(nothing=True))
     decision = decided([bad, appending(2, "good")])
     first, second = decision.verdicts
     assert first.refusal is not None

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from sluice.coordinator.rules.conflicts import Encounter, check
-from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind, class_of
 from sluice.coordinator.rules.policies import (
@@ -24,11 +23,10 @@ from sluice.coordinator.rules.policies import (
     common_partition,
     conflicting_class,
     outcome,
-    partition_key,
     refuses,
     word_of,
 )
-from sluice.coordinator.rules.winner import Winner, winner_of
+from sluice.coordinator.rules.winner import Footprint, Winner, partition_key, winner_of
 from sluice.storage.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
 
 DOCUMENTED = {

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.rebase import Attempt, meet_all
 from sluice.coordinator.rules.row_changes import merge
-from sluice.coordinator.rules.winner import Winner
+from sluice.coordinator.rules.winner import Footprint, Winner
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile
 from sluice.storage.actions.lineage import Moved, with_moves
 from sluice.storage.data.vectors import Rows, inline_rows, plan_vector, to_text

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.rebase import Attempt, meet_all
-from sluice.coordinator.rules.winner import Winner, winner_of
+from sluice.coordinator.rules.winner import Footprint, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.data.vectors import Rows, plan_vector
 from tests.coordinator.world import no_vectors

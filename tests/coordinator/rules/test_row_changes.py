@@ -13,17 +13,19 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pytest
 
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.intent import Footprint
+from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.rebase import Attempt, meet_all
-from sluice.coordinator.rules.winner import Winner, winner_of
+from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
 from sluice.storage.actions.lineage import Moved, with_moves
 from sluice.storage.actions.wide_statistics import wide
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import MissingObject
+from tests.coordinator.world import append_intent
 
 WS = IsolationLevel.WRITE_SERIALIZABLE
 
@@ -172,6 +174,21 @@ def a_table(files: int, rows: int) -> Table:
     table.commit([table.add(range(n * rows, (n + 1) * rows)) for n in range(files)])
     table.rows = table.holds(0)
     return table
+
+
+@pytest.mark.notices("adapted-effects-are-derived-again")
+def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> None:
+    """Another client derives it from the actions alone, and both must write the same version."""
+    table = a_table(files=2, rows=4)
+    made = compaction(table, 0, sorted(table.live[0]), 1)
+    table.commit(deletion(table, 0, set(range(8))).actions)  # everything, so that nothing of the compaction is left
+    reads = DeclaredReads(nothing=True, kind=Kind.MINOR.value, row_level=True)
+    intent = replace(append_intent(Head()), reads=reads, actions=encode_all(made.actions).decode())
+    met = meet_all(Attempt.of(Member(intent, intent.actions.encode())), winners_of(table, 0), table.lookup)
+    assert not isinstance(met, Finding)
+    adapted = met.member(intent)
+    assert adapted.rebased
+    assert adapted.footprint == Member(intent, adapted.actions).footprint
 
 
 @pytest.mark.notices("the-same-row-is-a-conflict", "vectors-are-united", "deleted-rows-leave-a-compaction", "rows-are-followed-by-rank")

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from sluice.coordinator.rules import winner as winners_module
 from sluice.coordinator.rules.conflicts import Finding
-from sluice.coordinator.rules.intent import Footprint
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Attempt, meet, meet_all
-from sluice.coordinator.rules.winner import Winner, windows
+from sluice.coordinator.rules.winner import Footprint, Winner, windows
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows
 from sluice.storage.pruning.files import AddedFiles

@@ -12,7 +12,7 @@ import pytest
 import sluice
 from sluice.coordinator.nodes.records import Head, Rendering, VersionPlan
 from sluice.coordinator.publication.rendering import render, stamped
-from sluice.coordinator.rules.intent import Footprint
+from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.rules.winner import Member
 from sluice.coordinator.service.clock import SystemClock
 from sluice.storage.actions import Action, CommitInfo, RemoveFile, decode_commit, encode_all
@@ -86,7 +86,7 @@ def test_a_checkpoint_keeps_what_such_a_writer_removed(place: Place, clock: Call
 
 def test_a_version_of_the_first_rendering_keeps_its_bytes() -> None:
     actions: list[Action] = [remove("a"), add("b")]
-    intent = intent_of(Head(version=3), actions, Footprint(read_files=("a",), removes=("a",)))
+    intent = intent_of(Head(version=3), actions, DeclaredReads(read_files=("a",)))
     plan, members = VersionPlan(4, 5_000, (1,)), [Member(intent, encode_all(actions))]
     (before,) = removals(render(plan, members, Rendering(0, number=1)))
     (now,) = removals(render(plan, members, Rendering(0, number=2)))

@@ -19,7 +19,7 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
 from sluice.coordinator.nodes.records import Head, digest
 from sluice.coordinator.publication import rebuilding
-from sluice.coordinator.rules.intent import Footprint, Intent
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete, Op
@@ -68,7 +68,7 @@ def first_intent(writer: Writer) -> Intent:
         read_version=-1,
         validated_through=-1,
         claimed_ms=context.clock.now_ms(),
-        footprint=Footprint(),
+        reads=DeclaredReads(),
         actions_digest=digest(b""),
         client=context.client,
     )

@@ -303,15 +303,15 @@ def test_of_two_that_want_to_be_the_next_version_one_is(place: Place, fast_path:
 
     place.create().append(flights(("JFK", 1, 1)))
     table, other = place.open(limits=Limits(fast_path=fast_path)), place.open(application="other")
-    proper = submission.intent_of
+    proper = submission.member_of
 
     def late(*args: object, **more: object) -> object:
         intent = proper(*args, **more)  # type: ignore[arg-type]
-        monkeypatch.setattr(submission, "intent_of", proper)
+        monkeypatch.setattr(submission, "member_of", proper)
         other.append(MORE, if_version=1)
         return intent
 
-    monkeypatch.setattr(submission, "intent_of", late)
+    monkeypatch.setattr(submission, "member_of", late)
     with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 2 \(WRITE by other on") as lost:
         table.append(MORE, if_version=1)
     assert lost.value.winning_version == 2
@@ -372,7 +372,7 @@ def test_the_last_version_before_it_counts(place: Place, table: sluice.Table) ->
 
 
 @pytest.mark.notices("validated-is-what-was-looked-at")
-@pytest.mark.parametrize("step", ["prepared", "intent_of"])
+@pytest.mark.parametrize("step", ["prepared", "member_of"])
 def test_what_comes_after_it_was_compared_counts(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Somebody is faster right before it is compared with the others, or right before it is written down what it knows."""
     begun, other = doomed(table), place.open()

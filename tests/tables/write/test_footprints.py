@@ -7,9 +7,10 @@ import uuid
 import pytest
 
 from sluice.coordinator.admission.change import Change, Reads
-from sluice.coordinator.admission.change_footprint import bounded, footprint_of
-from sluice.coordinator.rules.intent import Footprint
+from sluice.coordinator.admission.change_footprint import bounded, declared_reads
+from sluice.coordinator.rules import winner as footprints
 from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.winner import Footprint, footprint_of
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows
 from sluice.storage.schema.schema import parse_schema
@@ -32,7 +33,7 @@ def footprint(place: Place, actions: list[Action], reads: Reads | None) -> Footp
     snapshot = table._access.latest()
     schema = parse_schema(snapshot.metadata.schema_string)
     change = Change(str(uuid.uuid4()), "WRITE", snapshot, actions, reads=reads, schema=schema, kind=Kind.CHANGE)
-    return footprint_of(change, files_max=MOST)
+    return footprint_of(declared_reads(change, files_max=MOST), change.actions)
 
 
 def test_lists_that_fit_are_told(place: Place) -> None:
@@ -45,7 +46,8 @@ def test_lists_that_fit_are_told(place: Place) -> None:
 
 
 @pytest.mark.notices("many-read-files-are-all-files", "many-removed-files-are-all-files", "many-partitions-are-all")
-def test_of_too_many_files_and_partitions_none_is_told(place: Place) -> None:
+def test_of_too_many_files_and_partitions_none_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprints, "LISTED_MAX", MOST)
     mine = footprint(place, [*map(removed, range(4)), *map(added, range(4))], Reads(("delay > 1",), ("a", "b", "c", "d")))
     assert (mine.read_files, mine.removes, mine.partitions) == (None, None, None)
     assert not mine.blind_append
@@ -77,7 +79,6 @@ def test_rows_that_do_not_fit_count_as_whole_files(place: Place, rows: dict[str,
 
 
 def test_lists_that_grew_while_they_were_compared_are_left_out_again() -> None:
-    mine = Footprint(read_files=tuple("abcd"), removes=tuple("abcd"), partitions=tuple("abcd"))
-    filed = bounded(mine, files_max=MOST)
-    assert (filed.read_files, filed.removes, filed.partitions) == (None, None, None)
+    mine = Footprint(read_files=tuple("abcd"))
+    assert bounded(mine, files_max=MOST).read_files is None
     assert bounded(mine, files_max=4) == mine

@@ -1,4 +1,4 @@
-"""The footprint of a change: what others need to know to decide whether both can commit; and the partitions that leases on it cover."""
+"""What a change declares to have read, for others to decide whether both can commit; and the partitions that leases on it cover."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import orjson
 
-from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, Txn
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.row_tracking import tracks_rows
@@ -19,10 +19,10 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema, schema_to_json
 from ..leases.scopes import PartitionScope
-from ..rules.intent import Footprint
+from ..rules.intent import DeclaredReads
 from ..rules.isolation import ConflictPolicy, table_policy
 from ..rules.operation_kinds import Kind
-from ..rules.policies import partition_key
+from ..rules.winner import Footprint, partition_key
 from .change import Change, Reads
 
 _PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
@@ -34,46 +34,32 @@ _PARTITIONS_MAX: Final = 100
 """A change of more partitions counts as one of the whole table when it waits for leases."""
 
 
-def footprint_of(change: Change, *, files_max: int) -> Footprint:
-    """The footprint: the given reads, and the writes of its actions.
+def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
+    """What a change read, as its intent declares it.
 
-    Lists that are too long are omitted, which means "everything": a footprint may become coarser, never smaller.
+    Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller.
     """
     snapshot, reads = change.snapshot, change.reads
-    files = _Files(change, files_max)
-    rest: list[Action] = []
-    for action in change.actions:
-        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
-            files.see(action)
-        else:
-            rest.append(action)
     predicates = _conditions(reads.predicates) if reads else ()
     read_files, read_rows = _read(reads, files_max) if reads else ((), {})
-    whole_table = reads is not None and reads.whole_table
-    policy = _policy(change)
-    reads_nothing = reads is None or reads.nothing
-    return Footprint(
+    policy = ConflictPolicy.DELTA if snapshot is None else table_policy(snapshot.configuration)
+    if policy.by_classes and change.kind is Kind.OTHER:  # outside all classes of operations: a new constraint reads all rows, say
+        policy = ConflictPolicy.DELTA
+    return DeclaredReads(
+        # check: appends-after-reading-elsewhere-are-not-blind (without and not change.reads_elsewhere)
+        nothing=(reads is None or reads.nothing) and not change.reads_elsewhere,
         predicates=predicates,
         partition_types=_partition_types(snapshot, change.schema),
         column_types=_column_types(predicates, snapshot, change.schema),
         read_files=read_files,
         read_rows=read_rows,
         locks=_conditions(reads.locks) if reads else (),
-        whole_table=whole_table,
+        whole_table=reads is not None and reads.whole_table,
         read_apps=reads.apps if reads else (),
-        removes=None if files.removes is None else tuple(files.removes),
-        app_versions=applications_of(rest),
-        domains=tuple(a.domain for a in rest if isinstance(a, DomainMetadata)),
-        metadata=any(isinstance(a, Metadata) for a in rest),
-        protocol=any(isinstance(a, Protocol) for a in rest),
-        data_change=files.data_change,
-        # check: appends-after-reading-elsewhere-are-not-blind (without and not change.reads_elsewhere)
-        blind_append=reads_nothing and files.adds_only and not change.reads_elsewhere,
         kind=change.kind.value,
         policy=policy.value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
-        partitions=None if files.partitions is None else tuple(sorted(files.partitions)),
-        scope=_scope(change.scope) if policy.by_classes else None,
+        scope=_scope(change.scope) if policy.by_classes or change.scope == "" else None,
         keeps_row_ids=_keeps_row_ids(change),
     )
 
@@ -119,23 +105,10 @@ def _scope(scope: str | None) -> str | None:
     return scope
 
 
-def _policy(change: Change) -> ConflictPolicy:
-    """The table's policy; Delta's for an operation outside all classes of operations (a new constraint reads all rows, say)."""
-    policy = ConflictPolicy.DELTA if change.snapshot is None else table_policy(change.snapshot.configuration)
-    return ConflictPolicy.DELTA if policy.by_classes and change.kind is Kind.OTHER else policy
-
-
 def bounded(mine: Footprint, *, files_max: int) -> Footprint:
-    """The footprint as it is filed: omits lists that became too long while it was compared with others."""
-    removes, partitions = mine.removes, mine.partitions
+    """The footprint as it is filed: omits lists of files that became too long while it was compared with others."""
     read_files, read_rows = _fitting(mine.read_files, mine.read_rows, files_max)
-    return replace(
-        mine,
-        read_files=read_files,
-        read_rows=read_rows,
-        removes=None if removes is None or len(removes) > files_max else removes,
-        partitions=None if partitions is None or len(partitions) > files_max else partitions,
-    )
+    return replace(mine, read_files=read_files, read_rows=read_rows)
 
 
 def _partition_types(snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
@@ -152,33 +125,6 @@ def _column_types(predicates: Iterable[str], snapshot: Snapshot | None, schema: 
     named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
     fields = orjson.loads(schema_to_json(StructType([f for f in schema.fields if f.name in named])))["fields"]
     return {f["name"]: orjson.dumps(f["type"]).decode() for f in fields}
-
-
-class _Files:
-    """A footprint's facts about the files of a change, which are seen one after the other: there may be millions."""
-
-    def __init__(self, change: Change, most: int) -> None:
-        self._most = most
-        self.removes: list[str] | None = []
-        """None if there are too many to list."""
-        self.partitions: set[str] | None = None if change.scope == "" else set()
-        """None for all, or if there are too many to list or a file does not name its own."""
-        self.data_change, self.adds_only = False, True
-
-    def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
-        """Add one file."""
-        self.data_change = self.data_change or file.data_change
-        self.adds_only = self.adds_only and isinstance(file, AddFile)
-        if isinstance(file, RemoveFile) and self.removes is not None:
-            self.removes.append(file.path)
-            # check: many-removed-files-are-all-files (if len(self.removes) <= self._most else None -> [: self._most])
-            self.removes = self.removes if len(self.removes) <= self._most else None
-        if self.partitions is not None:
-            if file.partition_values is not None:
-                self.partitions.add(partition_key(file.partition_values))
-            # check: many-partitions-are-all (without or len(self.partitions) > self._most)
-            if file.partition_values is None or len(self.partitions) > self._most:
-                self.partitions = None
 
 
 def _keeps_row_ids(change: Change) -> bool:

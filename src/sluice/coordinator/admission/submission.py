@@ -28,6 +28,7 @@ from ..rules.intent import Intent
 from ..rules.intent_checks import INTENT_BYTES_MAX
 from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Attempt
+from ..rules.winner import Member
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change
@@ -109,9 +110,10 @@ class _Submission:
             repeated = self._written_before([head for _, head in seen])
             if repeated:
                 return repeated
-            intents = self._intents(seen)
+            filings = self._filings(seen)
             try:
-                return self._decided(intents, seen[0][1], deadline)
+                with self._naming(self._changes[0][0].location) if self._alone else nullcontext():
+                    return commit_filings(filings, deadline, ack=self._ack)
             except LeaseHeld as held:
                 if held.filed and self._keeps_id:
                     raise
@@ -122,7 +124,7 @@ class _Submission:
                 if not held.filed:
                     continue
             except ConcurrentAppendException as appended:
-                if not looks or not intents[self._refused_in(appended)].footprint.compares_rows or deadline.over:
+                if not looks or not filings[self._refused_in(appended)].member.footprint.compares_rows or deadline.over:
                     raise
             except Refused as refused:
                 if refused.rule != CLOSED or not looks or deadline.over:
@@ -133,25 +135,22 @@ class _Submission:
         with self._naming(table.location):
             return prepared(table, change, tables=len(self._changes))
 
-    def _intents(self, seen: Sequence[tuple[Attempt, Head]]) -> Sequence[Intent]:
+    def _filings(self, seen: Sequence[tuple[Attempt, Head]]) -> list[Filing]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
-        many, to_file, writes = len(self._changes), [], []
-        for (table, change), (attempt, head) in zip(self._changes, seen, strict=True):
+        many, filings, writes = len(self._changes), [], []
+        for (table, change), own, (attempt, head) in zip(self._changes, self._tables, seen, strict=True):
             with self._naming(table.location):
-                intent, store = intent_of(table, change, attempt, head, tables=many)
-                to_file.append(intent)
+                member, store = member_of(table, change, attempt, head, tables=many)
+                filings.append(Filing(own, member, head if self._alone else None))
                 writes.append((table, store))
-        _require_fileable(to_file, 0 if self._alone else many * sum(len(table.location) + 40 for table, _ in self._changes))
+        _require_fileable(
+            [each.member.intent for each in filings],
+            0 if self._alone else many * sum(len(table.location) + 40 for table, _ in self._changes),
+        )
         for table, store in writes:
             with self._naming(table.location):
                 store()
-        return to_file
-
-    def _decided(self, intents: Sequence[Intent], head: Head, deadline: Deadline) -> Mapping[str, Commit]:
-        if self._alone:
-            with self._naming(self._changes[0][0].location):
-                return commit_filings([Filing(self._tables[0], intents[0], head)], deadline, ack=self._ack)
-        return commit_filings(list(map(Filing, self._tables, intents)), deadline, ack=self._ack)
+        return filings
 
     def _written_before(self, heads: Sequence[Head]) -> Mapping[str, Commit]:
         """The commits of the application's transaction, when a table shows one since its change was begun."""
@@ -217,15 +216,16 @@ def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tup
     return attempt, head
 
 
-def intent_of(
+def member_of(
     table: CoordinatedTable, change: Change, attempt: Attempt, head: Head, *, tables: int = 1
-) -> tuple[Intent, Callable[[], None]]:
-    """The intent to file, and what stores the objects that it needs."""
+) -> tuple[Member, Callable[[], None]]:
+    """The intent to file with its footprint, and what stores the objects that it needs."""
     context = table.context
     inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
     actions = attempt.lines()
     require_room(table, len(actions))
     is_inline = isinstance(actions, bytes) and len(actions) <= inline_bytes_max
+    footprint = bounded(attempt.footprint, files_max=context.limits.footprint_files_max)
     intent = Intent(
         transaction_id=change.transaction_id,
         operation=change.operation,
@@ -234,7 +234,7 @@ def intent_of(
         validated_through=change.read_version if change.terms.if_version is not None else head.version,
         claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
         isolation=attempt.level.value,
-        footprint=bounded(attempt.footprint, files_max=context.limits.footprint_files_max),
+        reads=footprint.declared,
         actions=actions.decode() if isinstance(actions, bytes) and is_inline else "",
         staged="" if is_inline else staged_path(change.transaction_id),
         actions_digest=digest(actions),
@@ -259,7 +259,7 @@ def intent_of(
             put_text(context.objects, intent.staged, actions)
             point("actions-staged")
 
-    return intent, store
+    return Member(intent, intent.actions.encode(), (), footprint), store
 
 
 def _require_fileable(intents: Sequence[Intent], more: int) -> None:

@@ -24,14 +24,13 @@ from ..commit.transactions import see_published
 from ..errors import ConcurrentModification, TransactionExpired
 from ..nodes.records import Head
 from ..rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
-from ..rules.intent import Footprint
 from ..rules.isolation import stricter, table_isolation
 from ..rules.read_scope import ReadScope
 from ..rules.rebase import Attempt, meet
 from ..rules.refusal import refusal_error
-from ..rules.winner import Winner, windows
+from ..rules.winner import Winner, footprint_of, windows
 from .change import Change, Reads
-from .change_footprint import applications_of, footprint_of
+from .change_footprint import applications_of, declared_reads
 
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
 """The most that is read of the files that another commit added."""
@@ -84,8 +83,11 @@ def validated(table: CoordinatedTable, change: Change, attempt: Attempt, head: H
     """
     log = table.log
     if attempt.footprint.app_versions:
-        # check: applications-are-depended-on-from-the-plan-on
-        _require_number(table, change, attempt)
+        # check: applications-are-depended-on-from-the-plan-on (change.began + 1 -> change.read_version + 1)
+        for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
+            found = check(Encounter(attempt.footprint, winner, attempt.level), APPLICATION)
+            if found is not None:
+                raise refusal_error(refusal(found), change.transaction_id)
     # check: validated-up-to-the-head (head.version + 1 -> head.version)
     versions = range(change.read_version + 1, head.version + 1)
     for window in windows(_winners(table, change, versions)):
@@ -98,14 +100,6 @@ def validated(table: CoordinatedTable, change: Change, attempt: Attempt, head: H
                 raise refusal_error(DETACHED if head.detached else refusal(met), change.transaction_id)
             attempt = met
     return attempt
-
-
-def _require_number(table: CoordinatedTable, change: Change, attempt: Attempt) -> None:
-    """Raise the conflict if the application went on between the version at which its number was free and the change's own."""
-    for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
-        found = check(Encounter(attempt.footprint, winner, attempt.level), APPLICATION)
-        if found is not None:
-            raise refusal_error(refusal(found), change.transaction_id)
 
 
 def _winners(table: CoordinatedTable, change: Change, versions: range) -> Iterator[Winner]:
@@ -129,7 +123,7 @@ def attempt_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only
     return Attempt(
         transaction_id=change.transaction_id,
         operation=change.operation,
-        footprint=footprint_of(change, files_max=max(1, context.limits.footprint_files_max // tables)),
+        footprint=footprint_of(declared_reads(change, files_max=max(1, context.limits.footprint_files_max // tables)), change.actions),
         # check: stricter-levels-count (stricter(table_isolation(configuration), change.terms.isolation) -> table_isolation(configuration))
         level=stricter(table_isolation(configuration), change.terms.isolation),
         encoded=spooled(encode(action) + b"\n" for action in change.actions),
@@ -211,12 +205,11 @@ def operation_that_lost(
             if isinstance(meet(attempt, winner, table.log.rows), Finding):
                 return number, name
         # files that both remove were found by the operations' conditions
-        return next(((number, name) for number, name, attempt in parts if _removes_from(attempt.footprint, winner)), None)
+        removed = [AddFile(path, r.partition_values or {}, 0, 0, True, stats=r.stats) for path, r in winner.removed.items()]
+        for number, name, attempt in parts:
+            mine = attempt.footprint
+            if ReadScope.of(mine.predicates, mine.partition_types, mine.column_types).touched(removed):
+                return number, name
+        return None
     except SluiceError:
         return None
-
-
-def _removes_from(mine: Footprint, winner: Winner) -> bool:
-    """Whether the winner removed files that may have rows of these conditions."""
-    removed = [AddFile(path, r.partition_values or {}, 0, 0, True, stats=r.stats) for path, r in winner.removed.items()]
-    return bool(ReadScope.of(mine.predicates, mine.partition_types, mine.column_types).touched(removed))

@@ -125,7 +125,7 @@ class Decider:
             current = self._front(current.table.location)
         return ()
 
-    def decide_without_slot(self, table: CoordinatedTable, intent: Intent) -> tuple[Ratified, Sequence[Batch]]:
+    def decide_without_slot(self, table: CoordinatedTable, member: Member) -> tuple[Ratified, Sequence[Batch]]:
         """The fast path: if the queue is empty, one multi writes an intent and its verdict, in one round trip.
 
         The record contains the intent, instead of a slot. Decision and compare-and-set are the same as for every other
@@ -133,6 +133,7 @@ class Decider:
         nothing is written, and the transaction claims a slot. One such commit may overtake a slot created after the look at
         the queue; a client that sees the slot does not overtake it again.
         """
+        intent = member.intent
         if intent.staged:
             return Ratified.OVERTAKEN, ()
         state = table.context.cached_state()
@@ -143,7 +144,7 @@ class Decider:
         # check: who-waits-is-not-passed
         if undecided(state.slots, head):
             return Ratified.OVERTAKEN, ()
-        queued = Queued(head.slot + 1, intent.transaction_id, Member(intent, intent.actions.encode()))
+        queued = Queued(head.slot + 1, intent.transaction_id, member)
         decision, leases = _resolved(Front(table, state), [queued], room=1)
         if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
             return Ratified.OVERTAKEN, ()

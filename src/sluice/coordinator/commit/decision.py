@@ -27,7 +27,7 @@ from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Attempt, meet_all
 from ..rules.refusal import UNJUDGEABLE, Refusal
 from ..rules.row_changes import VectorLookup
-from ..rules.winner import Member, Winner, winner_of
+from ..rules.winner import Footprint, Member, Winner, winner_of
 
 _log = logging.getLogger(__name__)
 
@@ -68,9 +68,8 @@ class Decision:
     """Objects to store before the versions are ratified: united deletion vectors."""
 
 
-def groupable(intent: Intent) -> bool:
+def groupable(intent: Intent, mine: Footprint) -> bool:
     """Whether an intent may share a version: a blind append that changes only data, and that no matrix applies to."""
-    mine = intent.footprint
     special = intent.expected_version is not None or intent.staged or intent.detach
     # check: only-blind-appends-share-a-version (mine.plain_append -> mine.blind_append)
     # check: special-commits-stand-alone (without and not special)
@@ -91,19 +90,17 @@ def windows_of(head: Head, queue: Sequence[Queued]) -> list[int]:
     metadata_stays = True
     for queued in queue:
         windows.append(_window_of(head, queued, metadata_stays=metadata_stays))
-        metadata_stays = metadata_stays and not (queued.member is not None and _changes_metadata(queued.member.intent))
+        metadata_stays = metadata_stays and not (
+            queued.member is not None and (queued.member.footprint.metadata or queued.member.footprint.protocol)
+        )
     return windows
-
-
-def _changes_metadata(intent: Intent) -> bool:
-    return intent.footprint.metadata or intent.footprint.protocol
 
 
 def _window_of(head: Head, queued: Queued, *, metadata_stays: bool) -> int:
     if queued.member is None:
         return head.version
-    intent = queued.member.intent
-    plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
+    intent, mine = queued.member.intent, queued.member.footprint
+    plain = groupable(intent, mine) and not mine.app_versions and not intent.filed_again
     needless = plain and metadata_stays and head.metadata_version <= intent.validated_through
     # check: window-reaches-back (-1 -> head.version - 1)
     return head.version if needless else max(min(head.version, intent.validated_through), -1)
@@ -175,12 +172,13 @@ class _Resolution:
             self._made[key] = winner_of(version, decode_text(content, name=f"version {version}"))
         return self._made[key]
 
-    def repetition(self, intent: Intent) -> tuple[int, int] | None:
+    def repetition(self, member: Member) -> tuple[int, int] | None:
         """(version, ordinal) of an earlier commit of this transaction, or of its application's number."""
+        intent = member.intent
         # check: committed-once-in-a-batch
         if intent.transaction_id in self.placed:
             return self.placed[intent.transaction_id]
-        apps = intent.footprint.app_versions
+        apps = member.footprint.app_versions
         if not apps and not intent.filed_again:
             return None
         for version in range(intent.validated_through + 1, self.head.version + 1):
@@ -198,8 +196,9 @@ class _Resolution:
                 return version, winner.ordinal_of_app(next(iter(apps)))
         return None
 
-    def objection(self, intent: Intent) -> Refusal | None:
+    def objection(self, member: Member) -> Refusal | None:
         """Why the intent cannot be committed on top of the head, or None."""
+        intent = member.intent
         attaches = intent.expected_version is not None and intent.table_id != ""
         # check: detached-tables-refuse
         if self.head.detached and not attaches:
@@ -221,19 +220,19 @@ class _Resolution:
         if intent.validated_through > self.head.version:
             return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
         # check: others-leases-object
-        return self.leases.objection(intent)
+        return self.leases.objection(member)
 
     def judge(self, member: Member) -> Member | Refusal:
         """The member as it may be committed on top of the head, with adapted actions if necessary; or its refusal."""
         intent = member.intent
-        against = self.objection(intent)
+        against = self.objection(member)
         if against is not None:
             return against
         try:
             if self.head.row_ids is not None or intent.row_ids is not None:
                 rows_to_number(member.actions)
-            # check: numbered-appends-are-compared (without and not intent.footprint.app_versions)
-            plain = groupable(intent) and not intent.footprint.app_versions
+            # check: numbered-appends-are-compared (without and not member.footprint.app_versions)
+            plain = groupable(intent, member.footprint) and not member.footprint.app_versions
             # check: appends-look-at-the-metadata (without and self.head.metadata_version <= intent.validated_through)
             if plain and self.head.metadata_version <= intent.validated_through:
                 return member
@@ -276,25 +275,25 @@ class _Resolution:
 
     def place(self, queued: Queued, member: Member) -> bool:
         """Give a valid intent its version and ordinal; False if this run may make no more versions."""
-        intent = member.intent
+        intent, mine = member.intent, member.footprint
         if intent.only_reads:
             self.verdicts.append(Verdict(queued.slot, intent.transaction_id, self.head.version))
             return True
-        group = self.groups[-1] if self.groups else None
-        joins = group is not None and group.open and groupable(intent) and group.size + len(member.actions) <= self.limits.batch_bytes_max
+        group, may_share = self.groups[-1] if self.groups else None, groupable(intent, mine)
+        joins = group is not None and group.open and may_share and group.size + len(member.actions) <= self.limits.batch_bytes_max
         if not joins or group is None:
             # check: backlog-is-bounded
             if len(self.groups) >= self.room:
                 return False
             first_row_id = None if self.head.row_ids is None and intent.row_ids is None else self._row_ids(intent) + 1
             # check: times-increase (self.head.timestamp_ms + 1 -> 0)
-            group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent), first_row_id=first_row_id)
+            group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=may_share, first_row_id=first_row_id)
             self.groups.append(group)
             self.head = replace(
                 self.head,
                 version=group.version,
                 # check: head-knows-the-metadata
-                metadata_version=group.version if _changes_metadata(intent) else self.head.metadata_version,
+                metadata_version=group.version if mine.metadata or mine.protocol else self.head.metadata_version,
                 table_id=intent.table_id or self.head.table_id,
                 detached=intent.detach,
             )
@@ -322,7 +321,7 @@ class _Resolution:
             return False
         member = queued.member
         # check: taken-back-though-committed (member is None -> member is None or queued.against)
-        before = None if member is None else self.repetition(member.intent)
+        before = None if member is None else self.repetition(member)
         if before is not None:  # committed already, whatever else is against it
             self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
             return True

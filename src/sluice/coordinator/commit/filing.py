@@ -13,7 +13,8 @@ from ..formats import INTENT_FORMAT
 from ..nodes.context import TableContext
 from ..nodes.records import Head
 from ..publication.failure_points import point
-from ..rules.intent import Intent, Joint, JointTable
+from ..rules.intent import Joint, JointTable
+from ..rules.winner import Member
 from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
 from .queue import Claim, claim_of, find_slot
@@ -24,11 +25,13 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Filing:
-    """The intent that a transaction files in one table; `head` is the table's head as the caller read it, if it did."""
+    """The intent that a transaction files in one table."""
 
     table: CoordinatedTable
-    intent: Intent
+    member: Member
+    """The intent with its footprint; without its actions if they are staged."""
     head: Head | None = None
+    """The table's head as the caller read it, if it did."""
 
 
 def require_time(transaction_id: str, deadline: Deadline, *, sent_to: Sequence[CoordinatedTable] = ()) -> None:
@@ -60,8 +63,8 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
     says whether the intents may be filed), TransactionExpired if the transaction's owner was taken for dead, and its
     refusal.
     """
-    lead, transaction_id = filings[0].table.context, filings[0].intent.transaction_id
-    filed_again = any(filing.intent.filed_again for filing in filings)
+    lead, transaction_id = filings[0].table.context, filings[0].member.intent.transaction_id
+    filed_again = any(filing.member.intent.filed_again for filing in filings)
     heads = [filing.head for filing in filings]
     current: list[Head] = []
     sent_to: Sequence[CoordinatedTable] = ()
@@ -105,7 +108,7 @@ def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again
     standing: list[Op] = []
     slots: list[Op] = []
     for filing, head in zip(filings, heads, strict=True):
-        context, intent = filing.table.context, filing.intent
+        context, intent = filing.table.context, filing.member.intent
         # check: filed-while-the-owner-stands (None if slots else intent.transaction_id -> None)
         standing += context.liveness_checks(None if slots else intent.transaction_id)
         filed = intent if joint is None and filed_again == intent.filed_again else replace(intent, joint=joint, filed_again=filed_again)
@@ -118,7 +121,7 @@ def _filed(filings: Sequence[Filing], heads: Sequence[Head]) -> list[Claim | Non
 
     Slots of earlier generations do not count: they came too late, which is why the transaction is filed again.
     """
-    transaction_id = filings[0].intent.transaction_id
+    transaction_id = filings[0].member.intent.transaction_id
     # check: an-old-slot-is-no-sign-of-a-new-one (without , oldest=head.generation)
     found = [find_slot(each.table.context, transaction_id, head, oldest=head.generation) for each, head in zip(filings, heads, strict=True)]
     if not any(found):
@@ -136,14 +139,10 @@ def _newer_heads(filings: Sequence[Filing], heads: Sequence[Head], refused: Appl
         brought_back |= filing.table.context.was_restored(getattr(refused.cause, "path", ""))
         newer.append(_head_of(filing.table.context))
     if newer == list(heads) and not brought_back:
-        location = next((each.table.location for each in filings if _concerns(each, refused)), filings[0].table.location)
-        raise NotATable(f"the coordinator's tree of {location} is gone or incomplete", location=location)
+        path = str(getattr(refused.cause, "path", ""))
+        table = next((each.table for each in filings if path.startswith(each.table.context.tree.root)), filings[0].table)
+        raise NotATable(f"the coordinator's tree of {table.location} is gone or incomplete", location=table.location)
     return newer
-
-
-def _concerns(filing: Filing, refused: ApplyRefused) -> bool:
-    """Whether a multi was refused because of a node of this table."""
-    return str(getattr(refused.cause, "path", "")).startswith(filing.table.context.tree.root)
 
 
 def _head_of(context: TableContext) -> Head:

@@ -10,7 +10,6 @@ from ..nodes.records import BatchRecord, Published
 from ..publication.waiting import Patience
 from ..rules.intent import Intent
 from ..service.clock import Event
-from .decision import groupable
 from .next_step import Phase, Seen
 from .outcomes import Commit, settle
 from .queue import Claim, filed_elsewhere, move_slot
@@ -23,7 +22,8 @@ class Leg:
 
     `claim` is None if it has no slot (any more). `intent` is None if it cannot be read (the slot will be refused), and in a
     transaction over several tables that another client filed. `alone`: the transaction has no other leg. `grouped`:
-    it may share a version with others. `after`: its version here, if any, is higher.
+    it may share a version with others, as far as is known, and so waits until publication keeps up. `after`: its version here, if any,
+    is higher.
 
     `state` and `published` were read last; `late`: the slot came too late for its generation. `commit` is its commit here
     once it is known, and `asked` says that its verdict was read.
@@ -45,10 +45,17 @@ class Leg:
     asked: bool = False
 
     @staticmethod
-    def of(table: CoordinatedTable, transaction_id: str, claim: Claim | None, intent: Intent | None = None, *, alone: bool = True) -> Leg:
+    def of(
+        table: CoordinatedTable,
+        transaction_id: str,
+        claim: Claim | None,
+        intent: Intent | None = None,
+        *,
+        alone: bool = True,
+        grouped: bool = False,
+    ) -> Leg:
         """A leg whose patience begins now."""
         after = -1 if alone or intent is None else intent.validated_through
-        grouped = alone and intent is not None and groupable(intent)
         return Leg(table, transaction_id, claim, intent, Patience(table.context.limits, table.context.clock), alone, grouped, after)
 
     @staticmethod

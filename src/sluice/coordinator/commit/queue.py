@@ -157,9 +157,9 @@ def queued_in(context: TableContext, name: SlotName, node: Node, head: Head) -> 
             raise MalformedRecord(f"it names transaction {intent.transaction_id!r}, its slot {name.transaction_id!r}")
         # check: large-intents-are-not-read
         require_readable(node.data, intent)
-        member = Member(intent, staged_actions(context, intent))
-        # check: intents-are-compared-with-their-actions
-        require_sound(intent, member.actions)
+        actions = staged_actions(context, intent)
+        # check: intents-are-checked (require_sound(intent, actions) -> None)
+        member = Member(intent, actions, (), require_sound(intent, actions))
     # check: staged-actions-are-there (without MissingObject,)
     except (MalformedRecord, MissingObject, BadChecksum, CorruptLogFile) as problem:
         return Queued(name.sequence, name.transaction_id, None, str(problem))

@@ -17,6 +17,7 @@ from ..rules.intent import Intent
 from ..rules.refusal import withdrawal
 from ..service.clock import Deadline, Timeout, bounding
 from .decider import Decider, Withdrawal
+from .decision import groupable
 from .driver import Course
 from .filing import Filing, file_intents, require_time
 from .leg import Leg
@@ -41,13 +42,13 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
         filings = sorted(filings, key=lambda filing: filing.table.location)
         filings[0].table.know(filing.table for filing in filings[1:])
     decider = Decider(filings[0].table)
-    require_time(filings[0].intent.transaction_id, deadline)
+    require_time(filings[0].member.intent.transaction_id, deadline)
     named = naming if len(filings) > 1 else nullcontext
     for filing in filings:
         with named(filing.table.location):
             # check: damage-stops-writers
             filing.table.publisher.recent_files.require_sound()
-            filing.table.guard.require_free(filing.intent)
+            filing.table.guard.require_free(filing.member)
     legs, batches, away = _decided_at_once(decider, filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], (), None)
     if not legs:
         legs = _filed(filings, deadline, away)
@@ -69,9 +70,10 @@ def _decided_at_once(decider: Decider, filings: list[Filing]) -> tuple[list[Leg]
     The trouble says that the coordinator was away, and that nothing was sent.
     """
     [filing] = filings
-    table, intent = filing.table, filing.intent
+    table, member = filing.table, filing.member
+    intent = member.intent
     try:
-        done, batches = decider.decide_without_slot(table, intent)
+        done, batches = decider.decide_without_slot(table, member)
     except Unavailable as trouble:  # reading failed
         _log.info("transaction %s queues: %s", intent.transaction_id, trouble)
         return [], (), trouble if isinstance(trouble, CoordinatorUnavailable) else None
@@ -80,8 +82,8 @@ def _decided_at_once(decider: Decider, filings: list[Filing]) -> tuple[list[Leg]
     table.alone = False
     if done is Ratified.UNKNOWN:  # if it took effect, the decision finds it in the log
         # check: filed-again-is-said-after-the-fast-path
-        filings[0] = replace(filing, intent=replace(intent, filed_again=True))
-    table.guard.require_free(filings[0].intent)
+        filings[0] = replace(filing, member=replace(member, intent=replace(intent, filed_again=True)))
+    table.guard.require_free(filings[0].member)
     return [], (), None
 
 
@@ -91,12 +93,20 @@ def _filed(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnava
     try:
         claims = file_intents(filings, deadline, away)
     except TransactionExpired:
-        commit = _by_another(filings[0].table, filings[0].intent.transaction_id, deadline) if alone else None
+        commit = _by_another(filings[0].table, filings[0].member.intent.transaction_id, deadline) if alone else None
         if commit is None:
             raise
         return [Leg.ratified(filings[0].table, commit)]
     return [
-        Leg.of(each.table, each.intent.transaction_id, claim, each.intent, alone=alone) for each, claim in zip(filings, claims, strict=True)
+        Leg.of(
+            each.table,
+            each.member.intent.transaction_id,
+            claim,
+            each.member.intent,
+            alone=alone,
+            grouped=alone and groupable(each.member.intent, each.member.footprint),
+        )
+        for each, claim in zip(filings, claims, strict=True)
     ]
 
 

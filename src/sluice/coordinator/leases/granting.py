@@ -117,7 +117,7 @@ class LeaseRequest:
                 else:
                     return
         except BaseException:
-            let_go(self.home, self.store, self._everything())
+            let_go(self.home, self.store, [*self.nodes, *([] if self._wait is None else [self._wait.path])])
             raise
 
     def _begin_again(self, lost: SessionLost) -> None:
@@ -230,10 +230,6 @@ class LeaseRequest:
                 self._seen[path] = LeaseNode.understood(node.data)
         return names
 
-    def _still(self) -> bool:
-        """Whether all nodes of the request exist."""
-        return all(node is not None for node in self.store.read_many(list(self.nodes)))
-
     def _lost(self, place: Place) -> None:
         node = self.store.read(place.leases)
         raise LeaseLost(f"the request for {self._in_words()} is gone{breaker(node, self.nodes)}: ask again", facts={"place": str(place)})
@@ -292,11 +288,8 @@ class LeaseRequest:
         node = self.store.read(self._places[0].leases)
         grants = None if node is None else Grants.decode(node.data)
         first = next(path for path in self.nodes if Place.of_node(path) == self._places[0])
-        return grants is not None and first.rpartition("/")[2] in grants.granted and self._still()
-
-    def _everything(self) -> list[str]:
-        """All nodes that this request may have."""
-        return [*self.nodes, *([] if self._wait is None else [self._wait.path])]
+        granted = grants is not None and first.rpartition("/")[2] in grants.granted
+        return granted and None not in self.store.read_many(list(self.nodes))
 
 
 def let_go(home: LeaseClient, store: CoordinationStore, paths: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from ..nodes.context import TableContext
 from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
+from ..rules.winner import Member
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op, make_node
 from ..times import text_of
 from .scopes import reads_in, scopes_meet, writes_in
@@ -82,8 +83,9 @@ class LeaseView:
     granted: tuple[Granted, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
 
-    def objection(self, intent: Intent) -> Refusal | None:
-        """The refusal that leases cause for an intent, or None. Pure, like every decision (I4)."""
+    def objection(self, member: Member) -> Refusal | None:
+        """The refusal that leases cause for a transaction, or None. Pure, like every decision (I4)."""
+        intent = member.intent
         lost = next((path for path in intent.leases if path in self.gone), None)
         if lost is not None:
             place = Place.of_node(lost)
@@ -91,23 +93,23 @@ class LeaseView:
             message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
             return Refusal(LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost})
         for lease in self.granted:
-            if self._stops(intent, lease):
+            if self._stops(member, lease):
                 facts = held_facts(lease.path, lease.request)
                 message = f"another client has {held_in_words(facts)}; wait until it is released, or see `sluice leases`"
                 return Refusal(HELD, "LeaseHeld", message, facts=facts)
         return None
 
-    def _stops(self, intent: Intent, lease: Granted) -> bool:
-        theirs = lease.request
+    def _stops(self, member: Member, lease: Granted) -> bool:
+        intent, mine, theirs = member.intent, member.footprint, lease.request
         if lease.path in intent.leases or theirs.mode == PASSING:
             return False
         if theirs.mode == TURN:
-            # check: appends-pass-turns (without not intent.footprint.plain_append and)
+            # check: appends-pass-turns (without not mine.plain_append and)
             # check: turns-stop-others (return -> return False and)
-            return not intent.footprint.plain_append and writes_in(intent.footprint, theirs)
+            return not mine.plain_append and writes_in(mine, theirs)
         if theirs.mode == EXCLUSIVE:
-            return writes_in(intent.footprint, theirs) or reads_in(intent.footprint, theirs)
-        return writes_in(intent.footprint, theirs) and not any(self._shares(mine, theirs) for mine in intent.leases)
+            return writes_in(mine, theirs) or reads_in(mine, theirs)
+        return writes_in(mine, theirs) and not any(self._shares(path, theirs) for path in intent.leases)
 
     def _shares(self, path: str, theirs: LeaseNode) -> bool:
         """Whether the node is a lease of this table that was granted beside a shared lease that it meets."""
@@ -167,15 +169,16 @@ class LeaseGuard:
         gone = frozenset(needed) - self._holding(needed, granted)
         return replace(view, gone={path: self._why_gone(path) for path in gone})
 
-    def require_free(self, intent: Intent) -> None:
+    def require_free(self, member: Member) -> None:
         """Raise LeaseHeld or LeaseLost for a transaction that would be refused now. Nothing is filed, and its id stays unused.
 
         Looks only if a lease was granted when this client looked last; otherwise the ratifying multi finds out.
         """
+        intent = member.intent
         if intent.filed_again or (self._free is not None and not intent.leases):
             return
         try:
-            against = self.view((intent,)).objection(intent)
+            against = self.view((intent,)).objection(member)
         except Unavailable:
             return  # the decision looks again
         if against is not None:

@@ -29,8 +29,8 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..nodes.lease_records import PASSING, SHARED, LeaseNode, Place
-from ..rules.intent import Footprint
 from ..rules.read_scope import condition, schema_of
+from ..rules.winner import Footprint
 
 _CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
 _SQL_CHARACTERS_MAX: Final = 8 * 1024

@@ -109,8 +109,8 @@ class TableContext:
         """Check in a new session that the tree is the same: a session never outlives the data it was opened on."""
         root = session.read(self.tree.root)
         if root is None or is_closed(root):
-            if self._known.incarnation or root is not None:
-                self._refuse_dropped(session, closed=root is not None)
+            if root is not None or (self._known.incarnation and session.read(self.tree.tombstone) is not None):
+                raise table_dropped(self.tree.location)
             return  # it is about to be made, or the next request finds out
         require_protocol(root, self.tree.location)
         found, known = incarnation_of(root), self._known.incarnation
@@ -122,11 +122,6 @@ class TableContext:
                 location=self.tree.location,
             )
         self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id
-
-    def _refuse_dropped(self, session: CoordinationStore, *, closed: bool) -> None:
-        """Raise TableDropped if the table was dropped or forgotten."""
-        if closed or session.read(self.tree.tombstone) is not None:
-            raise table_dropped(self.tree.location)
 
     def forget_tree(self) -> None:
         """Forget the known tree and accept the one that exists from now on; for a client that has filed nothing in another tree."""

@@ -24,10 +24,6 @@ from .removal import Tombstone, deletion, read_tombstone, remove_closed_tree, re
 _REMOVALS_MAX = 20
 
 
-def _root_data(context: TableContext, incarnation: str) -> bytes:
-    return orjson.dumps({"protocol": NODE_PROTOCOL, "location": context.tree.location, "incarnation": incarnation})
-
-
 def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
     """Make the table's nodes in one multi, with these checks; nothing happens if the nodes exist.
 
@@ -58,7 +54,7 @@ def tree_ops(context: TableContext, head: Head) -> list[Op]:
     incarnation = uuid.uuid4().hex
     published = Published(head.version, head.generation, head.slot)
     return [
-        Create(tree.root, _root_data(context, incarnation)),
+        Create(tree.root, orjson.dumps({"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation})),
         Create(tree.incarnation(incarnation)),
         Create(tree.head, head.encode()),
         Create(tree.generations),

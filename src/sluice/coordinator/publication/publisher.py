@@ -138,7 +138,8 @@ class Publisher:
         self.log_presence.require(version - 1)
         point("before-publish")
         try:
-            written = self._put_if_absent(version, content, plan.digest)
+            data = content if isinstance(content, bytes) else stream_of(content, plan.digest)
+            written = self._context.objects.put_if_absent(commit_path(version), data)
         except ObjectNotFound:  # staged objects are removed after publication; otherwise rendering reports what is missing
             return False
         if not written:
@@ -182,10 +183,6 @@ class Publisher:
                 location=self._context.objects.location,
                 owner=owner,
             )
-
-    def _put_if_absent(self, version: int, content: Text, seal: str) -> bool:
-        data = content if isinstance(content, bytes) else stream_of(content, seal)
-        return self._context.objects.put_if_absent(commit_path(version), data)
 
     def _raise(self, record: BatchRecord, reached: Published, node: Node, spare: Sequence[VerdictName]) -> bool:
         """Raise `published`, remove the batch's slots and the `spare` records, and store the batch's refusals."""

@@ -24,7 +24,7 @@ from ..nodes.coordinator_id import address_text, identity_of, reachable_from, re
 from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree
 from ..nodes.layout import RECOVERING
 from ..nodes.records import Head, Rendering, VersionPlan, digest
-from ..rules.intent import Footprint, Intent
+from ..rules.intent import Intent
 from ..rules.winner import Member
 from ..service.address import Address
 from ..service.clock import Clock
@@ -200,7 +200,6 @@ def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadat
         read_version=snapshot.version,
         validated_through=snapshot.version,
         claimed_ms=timestamp_ms,
-        footprint=Footprint(data_change=False),
         actions_digest=digest(actions),
         metadata_change=describe(snapshot.metadata, metadata) if actions else None,
         client=context.client,

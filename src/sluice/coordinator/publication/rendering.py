@@ -46,12 +46,12 @@ def _transaction(member: Member, ordinal: int, ratified_ms: int, joint: Mapping[
         "host": intent.client.host,
         "pid": intent.client.pid,
         "application": intent.client.application,
-        "kind": intent.footprint.kind,
+        "kind": intent.reads.kind,
     }
     if intent.user_metadata:
         entry["userMetadata"] = intent.user_metadata
-    if intent.footprint.app_versions:
-        entry["apps"] = dict(intent.footprint.app_versions)
+    if apps := member.footprint.app_versions:
+        entry["apps"] = dict(apps)
     if intent.rebased or member.rebased:
         entry["rebased"] = [*intent.rebased, *member.rebased]
     if intent.metadata_change is not None:
@@ -81,7 +81,7 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         "operation": first.operation,
         "operationParameters": dict(first.parameters),
         "isolationLevel": first.isolation,
-        "isBlindAppend": all(m.intent.footprint.blind_append for m in members),
+        "isBlindAppend": all(m.footprint.blind_append for m in members),
         "operationMetrics": _sum_metrics(members) if len(members) > 1 else dict(first.metrics),
         "engineInfo": by.engine,
         "txnId": first.transaction_id,
@@ -93,7 +93,7 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
     if read_version >= 0:  # a commit that makes the table read no version; delta-rs considers a negative number damaged
         info["readVersion"] = read_version
     if plan.first_row_id is not None:
-        info["tags"] = {"delta.rowTracking.preserved": str(all(m.intent.footprint.keeps_row_ids for m in members)).lower()}
+        info["tags"] = {"delta.rowTracking.preserved": str(all(m.intent.reads.keeps_row_ids for m in members)).lower()}
     return orjson.dumps({"commitInfo": info}) + b"\n"
 
 

@@ -25,13 +25,12 @@ from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of
-from .intent import Footprint
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
 from .policies import conflicting_class
 from .read_scope import ReadScope
 from .refusal import Refusal
-from .winner import Window, Winner
+from .winner import Footprint, Window, Winner
 
 # A feature of which no property is set is not in use.
 _NAMED_MAX: Final = 3

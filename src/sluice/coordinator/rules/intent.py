@@ -1,6 +1,6 @@
 """The intent: everything that any client needs to decide and publish a transaction without its owner.
 
-Its footprint says what it read and writes, as far as conflicts are concerned. The intents of a transaction over several
+It declares what the transaction read; what it does, its actions say (`footprint`). The intents of a transaction over several
 tables name all of them: one multi makes their slots, so the slots of two such transactions have the same order in all tables
 they share, and a client that meets one slot can find the others.
 """
@@ -25,54 +25,43 @@ OWN_PARTITIONS: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
-    """What a transaction read and writes, as far as conflicts are concerned.
+class DeclaredReads:
+    """What a transaction read, and the rules that it is compared by: what its actions do not show.
 
-    `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
-    table's partition columns with their types, `column_types` the data columns named by the conditions, with their types as
-    in Delta's schema JSON. `read_files` are the log paths of the files it read as a whole (None: too many to list, so every
-    removal counts as read), `read_rows` the rows it read of further files, as `vectors.to_text` writes them. `locks` are
-    those predicates that are compared as under Serializable at every level. `whole_table` says whether it depends on the
-    complete table, `read_apps` are the application ids whose `txn` it read. `kind` is the sort of operation, `policy` the
-    table's conflict policy, `row_level` whether deletion vectors may be merged and carried over, `partitions` those it
-    touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
-    replaces: "" the table, a condition, OWN_PARTITIONS, None if it does not matter. `removes`, `app_versions`, `domains`,
-    `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is Delta's term for a commit that reads
-    nothing, here or in other tables, and only adds files; `keeps_row_ids` is false if rows were copied to new files.
+    A list that is too long to file is omitted, which means "everything": it may become coarser, never smaller.
     """
 
+    nothing: bool = False
+    """Whether it read nothing, here or in other tables."""
     predicates: tuple[str, ...] = ()
+    """The conditions under which it read, as SQL; "" is the whole table as a filter."""
     partition_types: Mapping[str, str] = field(default_factory=dict)
-    read_files: tuple[str, ...] | None = ()
-    read_rows: Mapping[str, str] = field(default_factory=dict)
-    locks: tuple[str, ...] = ()
-    whole_table: bool = False
-    read_apps: tuple[str, ...] = ()
-    removes: tuple[str, ...] | None = ()
-    app_versions: Mapping[str, int] = field(default_factory=dict)
-    domains: tuple[str, ...] = ()
-    metadata: bool = False
-    protocol: bool = False
-    data_change: bool = True
-    blind_append: bool = False
+    """The table's partition columns with their types."""
     column_types: Mapping[str, str] = field(default_factory=dict)
+    """The data columns that the conditions name, with their types as in Delta's schema JSON."""
+    read_files: tuple[str, ...] | None = ()
+    """The log paths of the files it read as a whole; None: too many to list, so that every removal counts as read."""
+    read_rows: Mapping[str, str] = field(default_factory=dict)
+    """The rows it read of further files, as `vectors.to_text` writes them."""
+    locks: tuple[str, ...] = ()
+    """Those of the predicates that are compared as under Serializable at every level."""
+    whole_table: bool = False
+    """Whether it depends on the complete table."""
+    read_apps: tuple[str, ...] = ()
+    """The application ids whose `txn` it read."""
     kind: Annotated[str, tuple(kind.value for kind in Kind)] = Kind.OTHER.value
     policy: Annotated[str, tuple(policy.value for policy in ConflictPolicy)] = ConflictPolicy.DELTA.value
     row_level: bool = False
-    partitions: tuple[str, ...] | None = None
+    """Whether deletion vectors may be merged and carried over."""
     scope: str | None = None
+    """What an overwrite replaces: "" the table, a condition, OWN_PARTITIONS; None if it does not matter."""
     keeps_row_ids: bool = True
+    """Whether no rows were copied to new files without their ids."""
 
     @property
-    def plain_append(self) -> bool:
-        """Whether it only appends, so that commits of others hardly matter to it."""
-        return self.blind_append and not (self.metadata or self.protocol or self.domains)
-
-    @property
-    def reads_nothing_here(self) -> bool:
-        """Whether files that others add cannot matter to it: a blind append, or an append whose transaction read other tables only."""
-        here = self.predicates or self.read_files != () or self.read_rows or self.whole_table
-        return self.blind_append or (self.kind == Kind.APPEND.value and not here)
+    def reads_here(self) -> bool:
+        """Whether it read rows of this table."""
+        return bool(self.predicates or self.read_files != () or self.read_rows or self.whole_table)
 
     @property
     def compares_rows(self) -> bool:
@@ -165,7 +154,7 @@ class Intent(Record):
     validated_through: int
     claimed_ms: int
     isolation: Annotated[str, tuple(level.value for level in IsolationLevel)] = IsolationLevel.WRITE_SERIALIZABLE.value
-    footprint: Footprint = field(default_factory=Footprint)
+    reads: DeclaredReads = field(default_factory=DeclaredReads)
     actions: str = ""
     staged: str = ""
     actions_digest: str = ""

@@ -1,9 +1,9 @@
 """Validation of intents that others wrote.
 
 Any client that may create a slot may have written it: one with a bug, or with bad intentions. All others decide it, and copy
-its actions into the log byte for byte, so actions that do not parse would break every reader, and a footprint that hides
-something would evade the conflict rules. Hence the actions count, a footprint may claim more than they do but not less, and
-an invalid intent is refused with a verdict. Pure: no I/O, no clock, the same result for every client.
+its actions into the log byte for byte, so actions that do not parse would break every reader. What it does is read from its
+actions, so that it can hide nothing from the conflict rules. An invalid intent is refused with a verdict. Pure: no I/O, no clock, the
+same result for every client.
 
 Some things cannot be told from an intent alone and are not checked: what its owner read, and whether the files it adds exist
 and those it removes are in the table. A client that may write the table can do worse with valid transactions.
@@ -30,10 +30,10 @@ from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import check_key
 from ..fields import MalformedRecord
-from .intent import Footprint, Intent
+from .intent import DeclaredReads, Intent
 from .operation_kinds import Kind
-from .policies import partition_key
 from .refusal import Refusal
+from .winner import Effects, Footprint
 
 INTENT_BYTES_MAX: Final = 512 * 1024
 """The maximum size of an intent's node; its owner stages larger actions."""
@@ -61,23 +61,25 @@ def require_readable(data: bytes, intent: Intent | None = None) -> None:
             raise MalformedRecord(f"it names its staged actions {intent.staged[:200]!r}, which is not the name of a staged object")
 
 
-def require_sound(intent: Intent, actions: Text) -> None:
-    """Compare an intent with its actions. Raises MalformedRecord, or CorruptLogFile for a line that is not an action.
+def require_sound(intent: Intent, actions: Text) -> Footprint:
+    """Check an intent and its actions; returns its footprint. Raises MalformedRecord, or CorruptLogFile for a line that is not an action.
 
     Reads them once, and keeps only a digest of each removed file: there may be millions.
     """
     _check_numbers(intent)
     _check_texts(intent)
     _check_lines(actions)
-    files, rest = _Files(intent.footprint), _Rest()
+    files, rest, effects = _Files(), _Rest(), Effects(intent.reads)
     for action in _each(actions) if actions else ():
+        effects.see(action)
         if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
             files.see(action)
         else:
             rest.see(action)
     files.check_paths(actions)
     _check_table(intent, rest.protocols, rest.metadata)
-    _check_footprint(intent.footprint, files, rest)
+    _check_kind(intent.reads, effects, rest)
+    return effects.footprint()
 
 
 def _each(actions: Text) -> Iterator[Action]:
@@ -107,34 +109,20 @@ def _check_nesting(line: bytes) -> None:
 class _Files:
     """The files of a transaction, seen one after the other. Raises MalformedRecord for impossible ones."""
 
-    def __init__(self, claimed: Footprint) -> None:
-        self._removes = None if claimed.removes is None else frozenset(claimed.removes)
-        self._partitions = None if claimed.partitions is None else frozenset(claimed.partitions)
+    def __init__(self) -> None:
         self._seen: set[bytes] = set()
         self._strange: dict[str, MalformedRecord] = {}
-        self.hides_removes = self.hides_partitions = self.changes_data = self.any_remove = False
-        self.adds_only = True
 
     def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
         """Collect one more."""
         if not isinstance(file, AddCDCFile):
             path, vector = file.key
-            self._once(f"{path}\0{vector}", path)
-        if isinstance(file, RemoveFile):
-            self.any_remove = True
-            self.hides_removes = self.hides_removes or (self._removes is not None and file.path not in self._removes)
-        else:
+            digest = hashlib.blake2b(f"{path}\0{vector}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            if digest in self._seen:
+                raise MalformedRecord(f"the file {path[:200]!r} appears twice")
+            self._seen.add(digest)
+        if not isinstance(file, RemoveFile):
             self._check_new(file)
-        self.adds_only = self.adds_only and isinstance(file, AddFile)
-        self.changes_data = self.changes_data or file.data_change
-        if self._partitions is not None and not self.hides_partitions and file.partition_values is not None:
-            self.hides_partitions = partition_key(file.partition_values) not in self._partitions
-
-    def _once(self, key: str, path: str) -> None:
-        digest = _digest(key)
-        if digest in self._seen:
-            raise MalformedRecord(f"the file {path[:200]!r} appears twice")
-        self._seen.add(digest)
 
     def _check_new(self, file: AddFile | AddCDCFile) -> None:
         try:
@@ -156,18 +144,13 @@ class _Files:
             raise strange
 
 
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 class _Rest:
     """The actions of a transaction other than files, by kind."""
 
     def __init__(self) -> None:
         self.protocols: list[Protocol] = []
         self.metadata: list[Metadata] = []
-        self.applications: list[tuple[str, int]] = []
-        self.domains: set[str] = set()
+        self.applications: list[str] = []
         self.unknown: set[str] = set()
 
     def see(self, action: Action) -> None:
@@ -178,9 +161,9 @@ class _Rest:
             case Metadata():
                 self.metadata.append(action)
             case Txn():
-                self.applications.append((action.app_id, action.version))
+                self.applications.append(action.app_id)
             case DomainMetadata():
-                self.domains.add(action.domain)
+                pass
             case _:
                 self.unknown.add(type(action).__name__)
 
@@ -297,28 +280,17 @@ def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequen
         raise MalformedRecord("it names the highest row id, but neither creates nor attaches a table")
 
 
-def _check_footprint(claimed: Footprint, files: _Files, rest: _Rest) -> None:
-    """Check that the footprint claims at least what the actions do."""
+def _check_kind(declared: DeclaredReads, effects: Effects, rest: _Rest) -> None:
+    """Check that it has only actions that a transaction of its kind may have."""
     if rest.unknown:
         raise MalformedRecord(f"it has actions that no transaction has: {', '.join(sorted(rest.unknown))}")
-    reads = claimed.predicates or claimed.read_files != () or claimed.read_rows or claimed.whole_table
-    applications = dict(rest.applications)
-    hidden = {
-        "removed files": files.hides_removes,
-        "applications": len(rest.applications) != len(claimed.app_versions) or applications != dict(claimed.app_versions),
-        "metadata domains": not rest.domains.issubset(claimed.domains),
-        "metadata": not claimed.metadata and bool(rest.metadata),
-        "the protocol": not claimed.protocol and bool(rest.protocols),
-        "changed data": not claimed.data_change and files.changes_data,
-        "what a blind append does not do": claimed.blind_append and (not files.adds_only or bool(reads)),
-        # one by primary key replaces rows, and has read where they are
-        "what an append does not do": claimed.kind == Kind.APPEND.value and files.any_remove and not reads,
-        "what a compaction does not do": claimed.kind in _REORGANISES and files.changes_data,
-        "partitions": files.hides_partitions,
-    }
-    found = [what for what, lied in hidden.items() if lied]
-    if found:
-        raise MalformedRecord(f"its footprint hides {', '.join(found)}")
+    if len(rest.applications) != len(set(rest.applications)):
+        raise MalformedRecord("it writes two numbers of one application")
+    # an append by primary key replaces rows, and has read where they are
+    if declared.kind == Kind.APPEND.value and effects.removes_any and not declared.reads_here:
+        raise MalformedRecord("it is an append that read nothing, and removes files")
+    if declared.kind in _REORGANISES and effects.data_change:
+        raise MalformedRecord("it is a compaction, and changes data")
 
 
 def brief(refusal: Refusal) -> Refusal:

@@ -15,10 +15,9 @@ from typing import Final
 import orjson
 
 from ...storage.actions import AddFile, RemoveFile
-from .intent import Footprint
 from .isolation import ConflictPolicy
 from .operation_kinds import Kind
-from .winner import Winner
+from .winner import Footprint, Winner, partition_key
 
 OK: Final = "ok"
 """Both commit."""
@@ -83,14 +82,6 @@ def outcome(policy: ConflictPolicy, earlier: Kind, later: Kind) -> str:
 def refuses(policy: ConflictPolicy, earlier: Kind, later: Kind) -> bool:
     """Whether the later of two operations on one partition is refused."""
     return outcome(policy, earlier, later) == REFUSED
-
-
-def partition_key(values: Mapping[str, str | None]) -> str:
-    """A partition in a footprint: compact JSON with sorted keys, "{}" for a table without partitions.
-
-    The log's empty text is null.
-    """
-    return orjson.dumps({name: value or None for name, value in values.items()}, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable[RemoveFile]) -> str | None:

@@ -21,13 +21,12 @@ from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from .conflicts import APPENDED, RULES, Encounter, Finding, check, effective_level, questions, replaces, shared_in_words
-from .intent import OWN_PARTITIONS, Footprint, Intent
+from .intent import OWN_PARTITIONS, Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
-from .policies import partition_key
 from .read_scope import ReadScope
 from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
-from .winner import Member, Window, Winner, windows
+from .winner import Footprint, Member, Window, Winner, footprint_of, partition_key, windows
 
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
 _NOTES_MAX: Final = 50
@@ -74,7 +73,7 @@ class Attempt:
         return Attempt(
             transaction_id=intent.transaction_id,
             operation=intent.operation,
-            footprint=intent.footprint,
+            footprint=member.footprint,
             level=IsolationLevel(intent.isolation),
             encoded=member.actions,
             now_ms=intent.claimed_ms,
@@ -101,7 +100,7 @@ class Attempt:
 
     def member(self, intent: Intent) -> Member:
         """The intent with the actions it is committed with."""
-        return Member(intent, self.lines(), self.rebased)
+        return Member(intent, self.lines(), self.rebased, self.footprint)
 
 
 def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None = None) -> Attempt | Finding:
@@ -109,27 +108,16 @@ def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window 
 
     `window` has the winner and others that the same attempt meets.
     """
+    mine = attempt.footprint
+    # The policy databricks compares whole files in a partitioned table, although the table has deletion vectors; but a compaction and
+    # others' changes are reconciled even there.
     # check: databricks-compares-files-in-partitioned-tables
-    if _compares_files(attempt.footprint, winner):
-        met = _meet(_without_rows(attempt), winner, lookup, window)
+    if mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES:
+        files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
+        by_files = replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
+        met = _meet(by_files, winner, lookup, window)
         return met if isinstance(met, Finding) else attempt
     return _meet(attempt, winner, lookup, window)
-
-
-def _compares_files(mine: Footprint, winner: Winner) -> bool:
-    """Whether whole files are compared with this winner's, although the table has deletion vectors.
-
-    The policy databricks compares no rows in a partitioned table, but a compaction and others' changes are reconciled even
-    there.
-    """
-    return mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES
-
-
-def _without_rows(attempt: Attempt) -> Attempt:
-    """A copy that depends on whole files instead of rows."""
-    mine = attempt.footprint
-    files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
-    return replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
 
 
 def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None) -> Attempt | Finding:
@@ -283,10 +271,10 @@ def _exact(attempt: Attempt, winner: Winner) -> Attempt:
 
 
 def _after(attempt: Attempt, merged: Merge) -> Attempt:
-    removes = tuple(a.path for a in merged.actions if isinstance(a, RemoveFile))
     return replace(
         attempt,
-        footprint=replace(attempt.footprint, removes=removes),
+        # check: adapted-effects-are-derived-again (footprint_of(attempt.footprint, merged.actions) -> attempt.footprint)
+        footprint=footprint_of(attempt.footprint, merged.actions),
         actions=merged.actions,
         notes=(*attempt.notes, *merged.what)[:_NOTES_MAX],
         noted=attempt.noted + len(merged.what),

@@ -1,5 +1,8 @@
 """A transaction and the winners (commits that came first), as the conflict rules see them.
 
+The footprint of a transaction is what it read, as its intent declares, and what it does, as its actions say. Everybody derives the second
+half from the actions themselves, so an intent cannot hide what it does.
+
 A transaction meets winners one after the other, and compares the files of a window of them with its conditions together: Arrow
 takes about as long for one file as for a hundred. A file's answer never depends on other files, so a window changes how long a
 decision takes, and never what is decided.
@@ -8,20 +11,135 @@ decision takes, and never what is decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from itertools import islice
 from typing import Any, Final
 
-from ...storage.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+import orjson
+
+from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
 from ...storage.actions.texts import Text
 from ...storage.dataclass import dataclass
 from ...storage.pruning.files import AddedFiles
-from .intent import Intent
+from .intent import DeclaredReads, Intent
 from .operation_kinds import Kind, class_of
 from .removed_files import Removals, RemovedFiles
 
 _WINNERS_MAX: Final = 256
 """The most winners whose files are looked at together: work that is wasted if the first of them stops the transaction."""
+
+
+LISTED_MAX: Final = 500
+"""The most removed files, and the most partitions, that a footprint lists. The same for every client: leases are compared with these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint(DeclaredReads):
+    """What a transaction read and does, as the conflict rules and leases compare it."""
+
+    removes: tuple[str, ...] | None = ()
+    """The log paths of the files it removes; None: too many to list."""
+    app_versions: Mapping[str, int] = field(default_factory=dict)
+    """The application transactions it writes: number by application id."""
+    domains: tuple[str, ...] = ()
+    metadata: bool = False
+    protocol: bool = False
+    data_change: bool = True
+    blind_append: bool = False
+    """Delta's term for a commit that reads nothing, here or in other tables, and only adds files."""
+    partitions: tuple[str, ...] | None = None
+    """The partitions it touches, as compact JSON objects with sorted keys; None: all, or too many to list."""
+
+    @property
+    def declared(self) -> DeclaredReads:
+        """The half of it that an intent declares."""
+        return DeclaredReads(**{each.name: getattr(self, each.name) for each in _DECLARED})
+
+    @property
+    def plain_append(self) -> bool:
+        """Whether it only appends, so that commits of others hardly matter to it."""
+        return self.blind_append and not (self.metadata or self.protocol or self.domains)
+
+    @property
+    def reads_nothing_here(self) -> bool:
+        """Whether files that others add cannot matter to it: a blind append, or an append whose transaction read other tables only."""
+        return self.blind_append or (self.kind == Kind.APPEND.value and not self.reads_here)
+
+
+def partition_key(values: Mapping[str, str | None]) -> str:
+    """A partition in a footprint: compact JSON with sorted keys, "{}" for a table without partitions.
+
+    The log's empty text is null.
+    """
+    return orjson.dumps({name: value or None for name, value in values.items()}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+class Effects:
+    """What the actions of a transaction do, which are seen one after the other: there may be millions."""
+
+    def __init__(self, declared: DeclaredReads) -> None:
+        self._declared = declared
+        self._removes: list[str] | None = []
+        self._partitions: set[str] | None = None if declared.scope == "" else set()
+        self.adds_only = True
+        """Whether all its files are added ones."""
+        self.removes_any = self.data_change = self._metadata = self._protocol = False
+        self._app_versions: dict[str, int] = {}
+        self._domains: list[str] = []
+
+    def see(self, action: Action) -> None:
+        """Take note of one more."""
+        match action:
+            case Txn():
+                self._app_versions[action.app_id] = action.version
+            case DomainMetadata():
+                self._domains.append(action.domain)
+            case Metadata():
+                self._metadata = True
+            case Protocol():
+                self._protocol = True
+        if not isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            return
+        self.data_change = self.data_change or action.data_change
+        self.adds_only = self.adds_only and isinstance(action, AddFile)
+        if isinstance(action, RemoveFile):
+            self.removes_any = True
+            if self._removes is not None:
+                self._removes.append(action.path)
+                # check: many-removed-files-are-all-files (if len(self._removes) <= LISTED_MAX else None -> [:LISTED_MAX])
+                self._removes = self._removes if len(self._removes) <= LISTED_MAX else None
+        if self._partitions is not None:
+            if action.partition_values is not None:
+                self._partitions.add(partition_key(action.partition_values))
+            # check: many-partitions-are-all (without or len(self._partitions) > LISTED_MAX)
+            if action.partition_values is None or len(self._partitions) > LISTED_MAX:
+                self._partitions = None
+
+    def footprint(self) -> Footprint:
+        """These effects beside what the intent declares to have read."""
+        declared = self._declared
+        return Footprint(
+            **{each.name: getattr(declared, each.name) for each in _DECLARED},
+            removes=None if self._removes is None else tuple(self._removes),
+            app_versions=self._app_versions,
+            domains=tuple(self._domains),
+            metadata=self._metadata,
+            protocol=self._protocol,
+            data_change=self.data_change,
+            blind_append=declared.nothing and self.adds_only and not declared.reads_here,
+            partitions=None if self._partitions is None else tuple(sorted(self._partitions)),
+        )
+
+
+_DECLARED: Final = fields(DeclaredReads)
+
+
+def footprint_of(declared: DeclaredReads, actions: Iterable[Action]) -> Footprint:
+    """The footprint of a transaction with these actions."""
+    effects = Effects(declared)
+    for action in actions:
+        effects.see(action)
+    return effects.footprint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +152,18 @@ class Member:
     intent: Intent
     actions: Text
     rebased: tuple[str, ...] = ()
+    _footprint: Footprint | None = field(default=None, repr=False, compare=False)
+    """Known already, or derived when it is first needed."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it read and does. Raises CorruptLogFile for actions that do not parse."""
+        known = self._footprint
+        if known is None:
+            actions = decode_text(self.actions, name=f"transaction {self.intent.transaction_id}") if self.actions else ()
+            known = footprint_of(self.intent.reads, actions)
+            object.__setattr__(self, "_footprint", known)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

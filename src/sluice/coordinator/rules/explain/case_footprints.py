@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ....storage.actions import Action, AddFile, Metadata, Protocol, RemoveFile
 from ....storage.actions.features import reader_features, writer_features
 from ....storage.actions.filetable import adds_of
 from ....storage.actions.metadata_change import describe, describe_protocol
@@ -17,12 +17,11 @@ from ....storage.jsontext import dumps, loads
 from ....storage.log.replay import ReplayState
 from ....storage.pruning.predicate import Predicate
 from ....storage.schema.schema import StructField, StructType, schema_to_json, to_arrow
-from ..intent import Footprint
+from ..intent import DeclaredReads
 from ..isolation import ISOLATION_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
 from ..operation_kinds import Kind, class_of
-from ..policies import partition_key
 from ..read_scope import ReadScope
-from ..winner import Winner, winner_of
+from ..winner import Footprint, Winner, footprint_of, partition_key, winner_of
 from .cases import Case
 
 BACKFILLS: Final = ("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL")
@@ -144,28 +143,20 @@ def footprint_of_case(table: CaseTable) -> tuple[Footprint, list[str]]:
     kind = _kind(kind, class_of(operation, adds, removes))
     predicates, notes = _predicates(case)
     files = _files_read(table, kind, predicates)
-    blind = not removes and not any(isinstance(a, AddCDCFile) for a in actions) and not predicates and not files
-    row_level = table.row_level
-    return Footprint(
+    declared = DeclaredReads(
+        nothing=not predicates and not files,
         predicates=tuple(predicates.values()),
         partition_types=case.partition_types(),
         column_types=_column_types(case),
         read_files=tuple(files),
         whole_table=any(read.op == "readWholeTable" for read in case.reads),
         read_apps=tuple(read.app_id for read in case.reads if read.op == "txnVersion"),
-        removes=tuple(a.path for a in removes),
-        app_versions={a.app_id: a.version for a in actions if isinstance(a, Txn)},
-        domains=tuple(a.domain for a in actions if isinstance(a, DomainMetadata)),
-        metadata=any(isinstance(a, Metadata) for a in actions),
-        protocol=any(isinstance(a, Protocol) for a in actions),
-        data_change=any(a.data_change for a in actions if isinstance(a, (AddFile, RemoveFile))),
-        blind_append=blind,
         kind=kind.value,
         policy=table.policy.value,
-        row_level=row_level,
-        partitions=_partitions(table, kind, adds, removes),
+        row_level=table.row_level,
         scope=_scope(case, predicates, adds, removes) if kind is Kind.OVERWRITE else None,
-    ), notes
+    )
+    return replace(footprint_of(declared, actions), partitions=_partitions(table, kind, adds, removes)), notes
 
 
 def _column_types(case: Case) -> dict[str, str]:

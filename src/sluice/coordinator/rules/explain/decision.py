@@ -21,11 +21,10 @@ from ....storage.dataclass import dataclass
 from ....storage.errors import MissingObject
 from ....storage.stores.memory import MemoryStore
 from ..conflicts import Finding, effective_level, refusal
-from ..intent import Footprint
 from ..isolation import IsolationLevel
 from ..rebase import Attempt, meet
 from ..refusal import Refusal
-from ..winner import Winner, winner_of
+from ..winner import Footprint, Winner, winner_of
 from .case_footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
 from .cases import Case
 
