@@ -24,11 +24,11 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.conflicts import Conflict
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.read_scope import ReadScope
-from sluice.coordinator.rules.rebase import Attempt, meet, meet_all
+from sluice.coordinator.rules.rebase import Candidate, check_against, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Winner, winner_of
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile, decode_commit, encode_all
 from sluice.storage.data.vectors import Rows, plan_vector, read_vector
@@ -57,7 +57,7 @@ class Case:
     """A transaction, and which commit of the history it is meant to be stopped by, with the rule (None: by none)."""
 
     name: str
-    attempt: Attempt
+    attempt: Candidate
     rule: str | None = None
     stopped_by: int | None = None
 
@@ -114,11 +114,11 @@ def history(commits: int, files: int) -> tuple[list[Winner], float]:
     return winners, time.perf_counter() - begun
 
 
-def _attempt(name: str, footprint: Footprint) -> Attempt:
-    return Attempt(transaction_id=name, operation=name, footprint=footprint, level=IsolationLevel.SERIALIZABLE)
+def _attempt(name: str, footprint: Footprint) -> Candidate:
+    return Candidate(transaction_id=name, operation=name, footprint=footprint, level=IsolationLevel.SERIALIZABLE)
 
 
-def _reading(name: str, *predicates: str, **more: Any) -> Attempt:
+def _reading(name: str, *predicates: str, **more: Any) -> Candidate:
     """A change of rows that read under these conditions, at the strictest level."""
     told: dict[str, Any] = {"removes": ("part-mine.parquet",), "read_files": ("part-mine.parquet",), **more}
     return _attempt(
@@ -153,15 +153,15 @@ def _no_vectors(vector: DeletionVector) -> Rows:
     raise LookupError(f"no deletion vector was meant to be read, and {vector.unique_id} was")
 
 
-def _verdict(met: Attempt | Finding) -> tuple[str | None, int | None]:
-    return (met.rule.name, met.winner.version) if isinstance(met, Finding) else (None, None)
+def _verdict(met: Candidate | Conflict) -> tuple[str | None, int | None]:
+    return (met.rule.name, met.winner.version) if isinstance(met, Conflict) else (None, None)
 
 
 def _told(rule: str | None, version: int | None) -> str:
     return "stands" if rule is None else f"{rule} at {version}"
 
 
-def _parse_conditions(attempt: Attempt) -> float:
+def _parse_conditions(attempt: Candidate) -> float:
     """Have the transaction's conditions parsed; how long that took."""
     begun = time.perf_counter()
     footprint = attempt.footprint
@@ -173,10 +173,10 @@ def measure(case: Case, winners: Sequence[Winner], repeat: int) -> Measured:
     """Let a transaction meet all winners, one after the other; the best of several times."""
     parsing = _parse_conditions(case.attempt)
     took: list[float] = []
-    met: Attempt | Finding = case.attempt
+    met: Candidate | Conflict = case.attempt
     for _ in range(repeat):
         begun = time.process_time()
-        met = meet_all(case.attempt, winners, _no_vectors)
+        met = check_against_all(case.attempt, winners, _no_vectors)
         took.append(time.process_time() - begun)
     rule, version = _verdict(met)
     return Measured(
@@ -199,7 +199,7 @@ def _measure_one(case: Case, winners: Sequence[Winner]) -> Measured:
     took, wrong = [], []
     for winner in winners:
         begun = time.perf_counter_ns()
-        met = meet(case.attempt, winner, _no_vectors)
+        met = check_against(case.attempt, winner, _no_vectors)
         took.append((time.perf_counter_ns() - begun) / 1000)
         if (_verdict(met)[0] is not None) != (winner.version == case.stopped_by):
             wrong.append(winner.version)
@@ -231,12 +231,12 @@ def _deletion(file: AddFile, rows: Rows) -> tuple[RemoveFile, AddFile]:
     return RemoveFile(file.path, True, 0, partition_values=file.partition_values, size=file.size), after
 
 
-def _changing(files: Sequence[AddFile], rows: Rows) -> Attempt:
+def _changing(files: Sequence[AddFile], rows: Rows) -> Candidate:
     """A change of these rows in each of the files."""
     actions = [action for file in files for action in _deletion(file, rows)]
     removes = tuple(file.path for file in files)
     footprint = Footprint(predicates=("id >= 0",), partition_types=PARTITIONS, column_types=COLUMNS, row_level=True, removes=removes)
-    return Attempt("bench", "DELETE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), tuple(actions))
+    return Candidate("bench", "DELETE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), tuple(actions))
 
 
 class _Vectors:
@@ -250,9 +250,9 @@ class _Vectors:
             self._rows[vector.unique_id] = read_vector(self._store, vector)
         return self._rows[vector.unique_id]
 
-    def after(self, met: Attempt | Finding) -> list[Rows]:
+    def after(self, met: Candidate | Conflict) -> list[Rows]:
         """The deleted rows of each file that an attempt adds; none of one that may not commit."""
-        added = [action for action in met.decoded() if isinstance(action, AddFile)] if isinstance(met, Attempt) else []
+        added = [action for action in met.decoded() if isinstance(action, AddFile)] if isinstance(met, Candidate) else []
         return [self(action.deletion_vector) for action in added if action.deletion_vector]
 
 
@@ -261,11 +261,11 @@ def _measure_rows(times: int) -> Measured:
     file = _add(0, 0, 1)
     winner = winner_of(1, _deletion(file, Rows([1, 2, 3])))
     attempt, lookup = _changing([file], Rows([10, 11])), _Vectors()
-    met: Attempt | Finding = attempt
+    met: Candidate | Conflict = attempt
     took: list[float] = []
     for _ in range(times):
         begun = time.perf_counter_ns()
-        met = meet(attempt, winner, lookup)
+        met = check_against(attempt, winner, lookup)
         took.append((time.perf_counter_ns() - begun) / 1000)
     sound = lookup.after(met) == [Rows([1, 2, 3, 10, 11])]
     return _of_singles("deletions of different rows of one file", took, 1, "united" if sound else "NOT united", sound, 0.0)
@@ -278,7 +278,7 @@ def _measure_many_vectors(files: int, commits: int) -> Measured:
     step = files // commits
     winners = [winner_of(number + 1, _deletion(changed[number * step], Rows([1]))) for number in range(commits)]
     begun = time.process_time()
-    met = meet_all(attempt, winners, lookup)
+    met = check_against_all(attempt, winners, lookup)
     seconds = time.process_time() - begun
     rows = lookup.after(met)
     sound = len(rows) == files and rows.count(Rows([1, 10, 11])) == commits

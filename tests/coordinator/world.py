@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from sluice.coordinator.commit.decider import Decider, Front
-from sluice.coordinator.commit.driver import Course
+from sluice.coordinator.commit.decider import Decider, QueueView
+from sluice.coordinator.commit.driver import CommitLoop
 from sluice.coordinator.commit.filing import Filing, file_intents
 from sluice.coordinator.commit.leg import Leg
 from sluice.coordinator.commit.outcomes import Commit
@@ -67,12 +67,12 @@ def commit_one(table: CoordinatedTable, intent: Intent, head: Head, deadline: De
 def see_through(coordinated: CoordinatedTable, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
     """Follow a transaction that is filed, until it is published."""
     legs = [Leg.of(coordinated, intent.transaction_id, claim, intent)]
-    return Course(Decider(coordinated), legs, deadline).run()[coordinated.location]
+    return CommitLoop(Decider(coordinated), legs, deadline).run()[coordinated.location]
 
 
 def decide(coordinated: CoordinatedTable, state: TableState) -> Sequence[Batch]:
     """Decide what is queued, and die before it is published."""
-    return Decider(coordinated).decide(Front(coordinated, state))
+    return Decider(coordinated).decide(QueueView(coordinated, state))
 
 
 def no_vectors(vector: DeletionVector) -> Rows:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from sluice.coordinator.commit import joint_resolve
-from sluice.coordinator.commit.decider import Decider, Front
+from sluice.coordinator.commit.decider import Decider, QueueView
 from sluice.coordinator.commit.decision import Queued, resolve
 from sluice.coordinator.commit.joint_resolve import CLOSED, SIBLINGS
 from sluice.coordinator.commit.transactions import settle_queue
@@ -238,7 +238,7 @@ def test_what_another_table_refused_is_waited_for_as_long_as_it_cannot_be_decide
     guid, before = refused_elsewhere(world)
     client, decide, asked = world.client(), Decider.decide, itertools.count()
 
-    def away(decider: Decider, front: Front, *rest: Any) -> Any:
+    def away(decider: Decider, front: QueueView, *rest: Any) -> Any:
         if next(asked) < 2:
             raise CoordinatorUnavailable("away")
         return decide(decider, front, *rest)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.outcomes import settle
+from sluice.coordinator.commit.outcomes import commit_of
 from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
@@ -212,7 +212,7 @@ def test_a_verdict_is_not_taken_for_forgotten_on_the_word_of_a_server_behind() -
     writer.context.connect().lag = 1_000  # type: ignore[attr-defined]
     told = writer.coordinated.verdicts.find(claim)
     assert told is not None
-    assert settle(told).version == decided.version
+    assert commit_of(told).version == decided.version
 
 
 def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_generation_is_over() -> None:

@@ -7,7 +7,19 @@ from typing import Final
 
 import pytest
 
-from sluice.coordinator.commit.next_step import TOLD, WAIT, Ask, Decide, Phase, Progress, Publish, Refile, Seen, Step, next_step
+from sluice.coordinator.commit.next_step import (
+    FINISHED,
+    WAIT,
+    Decide,
+    LegState,
+    Phase,
+    Progress,
+    Publish,
+    ReadVerdicts,
+    Refile,
+    Step,
+    next_step,
+)
 
 QUEUED, NEXT, CLOSED, LATE, DECIDED, PUBLISHED, GONE = Phase
 BEGUN: Final = Progress()
@@ -18,18 +30,18 @@ REFUSED: Final = Progress(refused=True)
 AT_HOME: Final = Progress(refused=True, home=1)
 
 
-def overdue(phase: Phase) -> Seen:
+def overdue(phase: Phase) -> LegState:
     """A leg for which the patience with others is over."""
-    return Seen(phase, patient=False)
+    return LegState(phase, patient=False)
 
 
-def asked(phase: Phase) -> Seen:
+def verdict_read(phase: Phase) -> LegState:
     """A leg whose verdict was read."""
-    return Seen(phase, asked=True)
+    return LegState(phase, verdict_read=True)
 
 
-def several(*legs: Phase | Seen) -> tuple[Seen, ...]:
-    return tuple(leg if isinstance(leg, Seen) else Seen(leg) for leg in legs)
+def several(*legs: Phase | LegState) -> tuple[LegState, ...]:
+    return tuple(leg if isinstance(leg, LegState) else LegState(leg) for leg in legs)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +55,8 @@ def several(*legs: Phase | Seen) -> tuple[Seen, ...]:
         (BEGUN, several(CLOSED), WAIT),
         (BEGUN, several(overdue(CLOSED)), Publish((0,))),
         (BEGUN, several(LATE), Refile(0)),
-        (BEGUN, several(DECIDED), Ask((0,))),
-        (BEGUN, several(PUBLISHED), Ask((0,))),
+        (BEGUN, several(DECIDED), ReadVerdicts((0,))),
+        (BEGUN, several(PUBLISHED), ReadVerdicts((0,))),
         (BEGUN, several(GONE), WAIT),
         (BEGUN, several(overdue(GONE)), WAIT),
         # its owner takes it back
@@ -52,13 +64,13 @@ def several(*legs: Phase | Seen) -> tuple[Seen, ...]:
         (WITHDRAWN, several(NEXT), Decide(0)),
         (WITHDRAWN, several(CLOSED), WAIT),
         (WITHDRAWN, several(LATE), Refile(0)),
-        (WITHDRAWN, several(DECIDED), Ask((0,))),
+        (WITHDRAWN, several(DECIDED), ReadVerdicts((0,))),
         # it is committed
         (COMMITTED, several(DECIDED), WAIT),
         (COMMITTED, several(overdue(DECIDED)), Publish((0,))),
-        (COMMITTED, several(PUBLISHED), TOLD),
-        (ACKNOWLEDGED, several(DECIDED), TOLD),
-        (REFUSED, several(DECIDED), TOLD),
+        (COMMITTED, several(PUBLISHED), FINISHED),
+        (ACKNOWLEDGED, several(DECIDED), FINISHED),
+        (REFUSED, several(DECIDED), FINISHED),
         # several tables: the owner decides once it is first in all of them
         (BEGUN, several(NEXT, QUEUED), WAIT),
         (BEGUN, several(NEXT, NEXT), Decide(0)),
@@ -71,34 +83,34 @@ def several(*legs: Phase | Seen) -> tuple[Seen, ...]:
         # a table that is gone holds nobody up: the transaction is refused in the others
         (BEGUN, several(QUEUED, GONE), WAIT),
         (BEGUN, several(QUEUED, overdue(GONE)), Decide(0, (1,))),
-        # a table refused it as soon as its verdict says so; the others are asked once all of them have one
-        (BEGUN, several(DECIDED, QUEUED), Ask((0,))),
-        (BEGUN, several(asked(DECIDED), QUEUED), WAIT),
-        (BEGUN, several(asked(DECIDED), overdue(QUEUED)), Decide(1, (1,))),
-        (BEGUN, several(asked(DECIDED), PUBLISHED), Ask((1,))),
+        # a table refused it as soon as its verdict says so; the others are verdict_read once all of them have one
+        (BEGUN, several(DECIDED, QUEUED), ReadVerdicts((0,))),
+        (BEGUN, several(verdict_read(DECIDED), QUEUED), WAIT),
+        (BEGUN, several(verdict_read(DECIDED), overdue(QUEUED)), Decide(1, (1,))),
+        (BEGUN, several(verdict_read(DECIDED), PUBLISHED), ReadVerdicts((1,))),
         # slots that came too late are never moved one by one: it is refused, or was committed from others
         (BEGUN, several(LATE, QUEUED), WAIT),
         (BEGUN, several(LATE, NEXT), Decide(1)),
-        (BEGUN, several(LATE, LATE), Ask((0, 1))),
-        (BEGUN, several(LATE, asked(PUBLISHED)), Ask((0,))),
+        (BEGUN, several(LATE, LATE), ReadVerdicts((0, 1))),
+        (BEGUN, several(LATE, verdict_read(PUBLISHED)), ReadVerdicts((0,))),
         # committed in all, published in some
         (COMMITTED, several(PUBLISHED, DECIDED), WAIT),
         (COMMITTED, several(PUBLISHED, overdue(DECIDED)), Publish((1,))),
         (COMMITTED, several(overdue(DECIDED), overdue(DECIDED)), Publish((0, 1))),
-        (COMMITTED, several(PUBLISHED, LATE), TOLD),
-        # refused elsewhere: the slot in the table where somebody asked is decided, too
-        (REFUSED, several(DECIDED, QUEUED), TOLD),
+        (COMMITTED, several(PUBLISHED, LATE), FINISHED),
+        # refused elsewhere: the slot in the table where somebody verdict_read is decided, too
+        (REFUSED, several(DECIDED, QUEUED), FINISHED),
         (AT_HOME, several(DECIDED, QUEUED), Decide(1)),
         (AT_HOME, several(DECIDED, NEXT), Decide(1)),
-        (AT_HOME, several(QUEUED, DECIDED), TOLD),
-        (AT_HOME, several(QUEUED, CLOSED), TOLD),
+        (AT_HOME, several(QUEUED, DECIDED), FINISHED),
+        (AT_HOME, several(QUEUED, CLOSED), FINISHED),
     ],
 )
-def test_the_table_of_states(progress: Progress, legs: tuple[Seen, ...], step: Step) -> None:
+def test_the_table_of_states(progress: Progress, legs: tuple[LegState, ...], step: Step) -> None:
     assert next_step(progress, legs) == step
 
 
-EVERY_LEG: Final = [Seen(phase, patient, known) for phase in Phase for patient in (True, False) for known in (True, False)]
+EVERY_LEG: Final = [LegState(phase, patient, known) for phase in Phase for patient in (True, False) for known in (True, False)]
 
 
 @pytest.mark.parametrize("progress", [BEGUN, WITHDRAWN, COMMITTED, ACKNOWLEDGED, REFUSED, AT_HOME])
@@ -108,12 +120,12 @@ def test_every_state_of_two_tables(progress: Progress) -> None:
         step = next_step(progress, legs)
         if isinstance(step, Decide):
             assert legs[step.leg].phase in (QUEUED, NEXT)
-        if isinstance(step, Ask):
-            assert not any(legs[i].asked or legs[i].phase in (QUEUED, NEXT, CLOSED, GONE) for i in step.legs)
+        if isinstance(step, ReadVerdicts):
+            assert not any(legs[i].verdict_read or legs[i].phase in (QUEUED, NEXT, CLOSED, GONE) for i in step.legs)
         if isinstance(step, Publish):
             assert not any(legs[i].patient for i in step.legs)
         assert not isinstance(step, Refile), "a transaction over several tables is never moved"
-        if step is TOLD:
+        if step is FINISHED:
             assert progress.committed or progress.refused
         if step is WAIT:  # all who have something to do for it have time left
             assert not any(leg.phase in (QUEUED, NEXT, CLOSED) and not leg.patient for leg in legs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from sluice.coordinator.commit.outcomes import Commit, settle
+from sluice.coordinator.commit.outcomes import Commit, commit_of
 from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.ratification import Batch
 from sluice.coordinator.commit.transactions import outcome_of, settle_queue
@@ -210,7 +210,7 @@ def test_a_slot_that_only_bears_the_name_of_a_transaction_is_not_told_that_this_
     def settled(claim: Claim, published: Published) -> Commit:
         told = find(claim, published)
         assert told is not None
-        return settle(told)
+        return commit_of(told)
 
     assert settled(claim, state[0]).version == 0
     assert state[0].commit_of("another") is None

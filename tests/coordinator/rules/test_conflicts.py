@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.rules.conflicts import RULES, Encounter, Finding, check, effective_level, refusal
+from sluice.coordinator.rules.conflicts import RULES, Comparison, Conflict, check, effective_level, refusal
 from sluice.coordinator.rules.isolation import IsolationLevel, table_isolation
 from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.refusal import refusal_error
@@ -33,8 +33,8 @@ def mine(**changes: object) -> Footprint:
     return Footprint(**{"partition_types": TYPES, **changes})  # type: ignore[arg-type]
 
 
-def asked(footprint: Footprint, winner: Winner, level: IsolationLevel) -> Finding | None:
-    return check(Encounter(footprint, winner, effective_level(footprint, level, "UPDATE" if footprint.data_change else "OPTIMIZE")))
+def asked(footprint: Footprint, winner: Winner, level: IsolationLevel) -> Conflict | None:
+    return check(Comparison(footprint, winner, effective_level(footprint, level, "UPDATE" if footprint.data_change else "OPTIMIZE")))
 
 
 BLIND = mine(blind_append=True)

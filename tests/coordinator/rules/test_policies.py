@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.rules.conflicts import Encounter, check
+from sluice.coordinator.rules.conflicts import Comparison, check
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind, class_of
 from sluice.coordinator.rules.policies import (
@@ -187,5 +187,5 @@ def test_a_winner_that_does_not_say_its_kind_is_judged_by_what_it_did() -> None:
 def test_a_matrix_refuses_a_kind_of_operation_after_another(policy: ConflictPolicy, partition: str, rule: str | None) -> None:
     mine = Footprint(kind=Kind.APPEND.value, policy=policy.value, partitions=(partition,), blind_append=True)
     winner = Winner(7, kind=Kind.APPEND, adds=(add("f", {"p": "1"}),), blind_append=True)
-    found = check(Encounter(mine, winner, IsolationLevel.SERIALIZABLE))
+    found = check(Comparison(mine, winner, IsolationLevel.SERIALIZABLE))
     assert (None if found is None else found.rule.name) == rule

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.conflicts import Conflict
 from sluice.coordinator.rules.isolation import IsolationLevel
-from sluice.coordinator.rules.rebase import Attempt, meet_all
+from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.row_changes import merge
 from sluice.coordinator.rules.winner import Footprint, Winner
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile
@@ -40,10 +40,10 @@ def compaction(version: int, source: AddFile, output: str) -> Winner:
     return Winner(version, "OPTIMIZE", adds=(replace(file(output), data_change=False),), removed={source.path: moved})
 
 
-def reading(*paths: str) -> Attempt:
+def reading(*paths: str) -> Candidate:
     """It read files for good, and adds rows elsewhere, in a table with deletion vectors."""
     footprint = Footprint(read_files=paths, row_level=True, predicates=("a > 7",))
-    return Attempt("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
+    return Candidate("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
 
 
 @pytest.mark.notices("what-was-read-follows-a-compaction")
@@ -51,17 +51,17 @@ def test_who_read_a_file_depends_on_what_a_compaction_made_of_it() -> None:
     first = compaction(1, file("a.parquet"), "b.parquet")
     second = compaction(2, file("b.parquet"), "c.parquet")
     gone = Winner(3, "DELETE", removed={"c.parquet": removed(file("c.parquet"))})
-    assert isinstance(meet_all(reading("a.parquet"), [first, second], no_vectors), Attempt)
-    found = meet_all(reading("a.parquet"), [first, second, gone], no_vectors)
-    assert isinstance(found, Finding)
+    assert isinstance(check_against_all(reading("a.parquet"), [first, second], no_vectors), Candidate)
+    found = check_against_all(reading("a.parquet"), [first, second, gone], no_vectors)
+    assert isinstance(found, Conflict)
     assert found.rule.name == "removed-what-i-read"
-    assert isinstance(meet_all(reading("other.parquet"), [first, second, gone], no_vectors), Attempt)
+    assert isinstance(check_against_all(reading("other.parquet"), [first, second, gone], no_vectors), Candidate)
 
 
-def reading_rows(path: str, *rows: int) -> Attempt:
+def reading_rows(path: str, *rows: int) -> Candidate:
     """It read rows of a file, and adds rows elsewhere, in a table with deletion vectors."""
     footprint = Footprint(read_rows={path: to_text(Rows(rows))}, row_level=True, predicates=("a > 7",))
-    return Attempt("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
+    return Candidate("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
 
 
 def deleting(version: int, source: AddFile, *rows: int) -> Winner:
@@ -72,9 +72,9 @@ def deleting(version: int, source: AddFile, *rows: int) -> Winner:
 @pytest.mark.notices("rows-that-were-read-count")
 def test_who_read_rows_depends_on_these_rows_alone() -> None:
     other, mine = deleting(1, file("a.parquet"), 3), deleting(1, file("a.parquet"), 3, 4)
-    assert isinstance(meet_all(reading_rows("a.parquet", 4), [other], inline_rows), Attempt)
-    found = meet_all(reading_rows("a.parquet", 4), [mine], inline_rows)
-    assert isinstance(found, Finding)
+    assert isinstance(check_against_all(reading_rows("a.parquet", 4), [other], inline_rows), Candidate)
+    found = check_against_all(reading_rows("a.parquet", 4), [mine], inline_rows)
+    assert isinstance(found, Conflict)
     assert (found.rule.name, found.what) == ("removed-what-i-read", "1 row of a.parquet")
 
 
@@ -83,23 +83,25 @@ def test_rows_that_were_read_are_followed_through_compactions() -> None:
     moved = with_moves(removed(file("a.parquet"), data_change=False), [Moved("b.parquet", 0, 10, 5)])
     compacted = Winner(1, "OPTIMIZE", adds=(replace(file("b.parquet"), data_change=False),), removed={"a.parquet": moved})
     output = file("b.parquet")
-    assert isinstance(meet_all(reading_rows("a.parquet", 4), [compacted, deleting(2, output, 4)], inline_rows), Attempt)
-    found = meet_all(reading_rows("a.parquet", 4), [compacted, deleting(2, output, 9)], inline_rows)
-    assert isinstance(found, Finding)
+    assert isinstance(check_against_all(reading_rows("a.parquet", 4), [compacted, deleting(2, output, 4)], inline_rows), Candidate)
+    found = check_against_all(reading_rows("a.parquet", 4), [compacted, deleting(2, output, 9)], inline_rows)
+    assert isinstance(found, Conflict)
     assert found.rule.name == "removed-what-i-read"
 
 
 def test_rows_whose_new_place_is_unknown_are_all_rows_of_the_new_files() -> None:
     ordered = removed(file("a.parquet"), data_change=False)
     compacted = Winner(1, "OPTIMIZE", adds=(replace(file("b.parquet"), data_change=False),), removed={"a.parquet": ordered})
-    assert isinstance(meet_all(reading_rows("a.parquet", 4), [compacted], inline_rows), Attempt)
-    assert isinstance(meet_all(reading_rows("a.parquet", 4), [compacted, deleting(2, file("b.parquet"), 0)], inline_rows), Finding)
+    assert isinstance(check_against_all(reading_rows("a.parquet", 4), [compacted], inline_rows), Candidate)
+    assert isinstance(
+        check_against_all(reading_rows("a.parquet", 4), [compacted, deleting(2, file("b.parquet"), 0)], inline_rows), Conflict
+    )
 
 
 def test_rows_that_nobody_can_read_are_all_rows_of_their_file() -> None:
     footprint = Footprint(read_rows={"a.parquet": "no rows"}, row_level=True, predicates=("a > 7",))
-    attempt = Attempt("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
-    assert isinstance(meet_all(attempt, [deleting(1, file("a.parquet"), 3)], inline_rows), Finding)
+    attempt = Candidate("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
+    assert isinstance(check_against_all(attempt, [deleting(1, file("a.parquet"), 3)], inline_rows), Conflict)
 
 
 @pytest.mark.notices("vectors-have-one-base")

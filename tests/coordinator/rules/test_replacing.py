@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.conflicts import Conflict
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
-from sluice.coordinator.rules.rebase import Attempt, meet_all
+from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.data.vectors import Rows, plan_vector
@@ -27,7 +27,7 @@ def removed(path: str, p: str = "1") -> RemoveFile:
     return RemoveFile(path, True, deletion_timestamp=1, partition_values={"p": p}, extended_file_metadata=True, size=10)
 
 
-def overwrite(actions: Sequence[Action], scope: str, policy: str) -> Attempt:
+def overwrite(actions: Sequence[Action], scope: str, policy: str) -> Candidate:
     footprint = Footprint(
         predicates=(scope,),
         partition_types={"p": "integer"},
@@ -37,13 +37,13 @@ def overwrite(actions: Sequence[Action], scope: str, policy: str) -> Attempt:
         partitions=None if not scope else ('{"p":"1"}',),
         scope=scope,
     )
-    return Attempt("me", "WRITE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), now_ms=9)
+    return Candidate("me", "WRITE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), now_ms=9)
 
 
-def after(attempt: Attempt, *winners: Winner) -> tuple[set[str], set[str]]:
+def after(attempt: Candidate, *winners: Winner) -> tuple[set[str], set[str]]:
     """What the overwrite removes and adds after it is committed."""
-    met = meet_all(attempt, winners, no_vectors)
-    assert isinstance(met, Attempt)
+    met = check_against_all(attempt, winners, no_vectors)
+    assert isinstance(met, Candidate)
     removes = {a.path for a in met.decoded() if isinstance(a, RemoveFile)}
     return removes, {a.path for a in met.decoded() if isinstance(a, AddFile)}
 
@@ -75,21 +75,21 @@ def test_only_inside_the_scope() -> None:
 def test_a_file_that_got_a_vector_is_removed_with_it() -> None:
     vector, _ = plan_vector(Rows([1]), owner="t")
     winner = winner_of(8, [removed("old"), replace(added("old"), deletion_vector=vector)])
-    met = meet_all(overwrite([removed("old"), added("new")], "", "maxcompute-delta"), [winner], no_vectors)
-    assert isinstance(met, Attempt)
+    met = check_against_all(overwrite([removed("old"), added("new")], "", "maxcompute-delta"), [winner], no_vectors)
+    assert isinstance(met, Candidate)
     (remove,) = [a for a in met.decoded() if isinstance(a, RemoveFile)]
     assert (remove.path, remove.deletion_vector) == ("old", vector)
 
 
 def test_under_delta_rules_a_later_overwrite_is_compared_with_what_it_read() -> None:
     attempt = overwrite([removed("old"), added("new")], "", "delta")
-    met = meet_all(attempt, [winner_of(8, [removed("old"), added("theirs")])], no_vectors)
-    assert isinstance(met, Finding)
+    met = check_against_all(attempt, [winner_of(8, [removed("old"), added("theirs")])], no_vectors)
+    assert isinstance(met, Conflict)
 
 
 def test_what_was_replaced_is_told() -> None:
-    met = meet_all(overwrite([removed("old"), added("new")], "", "maxcompute-table"), [winner_of(8, [added("late")])], no_vectors)
-    assert isinstance(met, Attempt)
+    met = check_against_all(overwrite([removed("old"), added("new")], "", "maxcompute-table"), [winner_of(8, [added("late")])], no_vectors)
+    assert isinstance(met, Candidate)
     assert met.rebased == ("files of version 8 replaced (1 files)",)
 
 
@@ -100,6 +100,6 @@ def test_an_insert_into_more_partitions_than_a_footprint_lists_is_compared_with_
     footprint = Footprint(
         partition_types={"p": "integer"}, blind_append=True, kind=Kind.APPEND.value, policy="maxcompute-delta", partitions=None
     )
-    attempt = Attempt("me", "WRITE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), now_ms=9)
+    attempt = Candidate("me", "WRITE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), now_ms=9)
     winner = replace(winner_of(8, [added("late", theirs)]), kind=Kind.APPEND)
-    assert isinstance(meet_all(attempt, [winner], no_vectors), Attempt) == stands
+    assert isinstance(check_against_all(attempt, [winner], no_vectors), Candidate) == stands

@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.conflicts import Conflict
 from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.operation_kinds import Kind
-from sluice.coordinator.rules.rebase import Attempt, meet_all
+from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
 from sluice.storage.actions.lineage import Moved, with_moves
@@ -144,7 +144,7 @@ def compaction(table: Table, version: int, paths: Sequence[str], parts: int, *, 
     return Change([*actions, *outputs], set(), Kind.MINOR, "OPTIMIZE")
 
 
-def attempt_of(change: Change, *, row_level: bool = True) -> Attempt:
+def candidate_of(change: Change, *, row_level: bool = True) -> Candidate:
     footprint = Footprint(
         predicates=() if change.kind is Kind.MINOR else ("",),
         removes=tuple(a.path for a in change.actions if isinstance(a, RemoveFile)),
@@ -152,17 +152,17 @@ def attempt_of(change: Change, *, row_level: bool = True) -> Attempt:
         kind=change.kind.value,
         row_level=row_level,
     )
-    return Attempt("t", change.operation, footprint, WS, encode_all(change.actions), now_ms=9)
+    return Candidate("t", change.operation, footprint, WS, encode_all(change.actions), now_ms=9)
 
 
 def winners_of(table: Table, after: int) -> list[Winner]:
     return [winner_of(v, table.versions[v]) for v in range(after + 1, len(table.versions))]
 
 
-def settle(table: Table, change: Change, version: int) -> Finding | None:
+def settle(table: Table, change: Change, version: int) -> Conflict | None:
     """Commit a change that was made on `version`, adapted to all that came since; the finding when it is refused."""
-    met = meet_all(attempt_of(change), winners_of(table, version), table.lookup)
-    if isinstance(met, Finding):
+    met = check_against_all(candidate_of(change), winners_of(table, version), table.lookup)
+    if isinstance(met, Conflict):
         return met
     table.vectors.update(met.planned)
     table.commit(met.decoded())
@@ -184,8 +184,8 @@ def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> Non
     table.commit(deletion(table, 0, set(range(8))).actions)  # everything, so that nothing of the compaction is left
     reads = DeclaredReads(nothing=True, kind=Kind.MINOR.value, row_level=True)
     intent = replace(append_intent(Head()), reads=reads, actions=encode_all(made.actions).decode())
-    met = meet_all(Attempt.of(Member(intent, intent.actions.encode())), winners_of(table, 0), table.lookup)
-    assert not isinstance(met, Finding)
+    met = check_against_all(Candidate.of(Member(intent, intent.actions.encode())), winners_of(table, 0), table.lookup)
+    assert not isinstance(met, Conflict)
     adapted = met.member(intent)
     assert adapted.rebased
     assert adapted.footprint == Member(intent, adapted.actions).footprint
@@ -241,9 +241,9 @@ def test_a_shuffled_compaction_stops_a_deletion_and_is_stopped_by_one() -> None:
 def test_without_deletion_vectors_files_are_compared() -> None:
     table = a_table(files=1, rows=6)
     assert settle(table, deletion(table, 0, {1}), 0) is None
-    attempt = attempt_of(deletion(table, 0, {2}), row_level=False)
-    met = meet_all(attempt, winners_of(table, 0), table.lookup)
-    assert isinstance(met, Finding)
+    attempt = candidate_of(deletion(table, 0, {2}), row_level=False)
+    met = check_against_all(attempt, winners_of(table, 0), table.lookup)
+    assert isinstance(met, Conflict)
     assert met.rule.name == "removed-what-i-remove"
 
 
@@ -259,8 +259,8 @@ def test_a_vector_that_cannot_be_read_is_a_conflict_and_stops_nobody_else() -> N
             raise MissingObject("gone")
         return table.lookup(vector)
 
-    met = meet_all(attempt_of(change), winners_of(table, 0), lookup)
-    assert isinstance(met, Finding)
+    met = check_against_all(candidate_of(change), winners_of(table, 0), lookup)
+    assert isinstance(met, Conflict)
     assert met.rule.name == "removed-what-i-remove"
 
 
@@ -270,8 +270,8 @@ def test_large_vectors_are_stored_before_they_are_needed() -> None:
     some = set(dice.sample(range(0, 40_000, 2), 5_000))
     others = set(dice.sample(range(1, 40_000, 2), 5_000))
     assert settle(table, deletion(table, 0, some), 0) is None
-    met = meet_all(attempt_of(deletion(table, 0, others)), winners_of(table, 0), table.lookup)
-    assert isinstance(met, Attempt)
+    met = check_against_all(candidate_of(deletion(table, 0, others)), winners_of(table, 0), table.lookup)
+    assert isinstance(met, Candidate)
     (add,) = [a for a in met.decoded() if isinstance(a, AddFile)]
     assert add.deletion_vector is not None
     assert add.deletion_vector.storage_type == "u"

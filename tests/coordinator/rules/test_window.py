@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.coordinator.rules import winner as winners_module
-from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.conflicts import Conflict
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.read_scope import ReadScope
-from sluice.coordinator.rules.rebase import Attempt, meet, meet_all
+from sluice.coordinator.rules.rebase import Candidate, check_against, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Winner, windows
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows
@@ -55,14 +55,14 @@ def footprint(predicates: Sequence[str], locks: Sequence[str] = (), **more: obje
     return Footprint(**{**known, **more})  # type: ignore[arg-type]
 
 
-def attempt(mine: Footprint, level: IsolationLevel = IsolationLevel.SERIALIZABLE) -> Attempt:
-    return Attempt("t", "UPDATE", mine, level)
+def attempt(mine: Footprint, level: IsolationLevel = IsolationLevel.SERIALIZABLE) -> Candidate:
+    return Candidate("t", "UPDATE", mine, level)
 
 
-def one_by_one(mine: Attempt, winners: Sequence[Winner]) -> Attempt | Finding:
+def one_by_one(mine: Candidate, winners: Sequence[Winner]) -> Candidate | Conflict:
     for each in winners:
-        met = meet(mine, each, no_vectors)
-        if isinstance(met, Finding):
+        met = check_against(mine, each, no_vectors)
+        if isinstance(met, Conflict):
             return met
         mine = met
     return mine
@@ -76,7 +76,7 @@ def test_met_together_or_one_by_one_the_verdict_is_the_same(
     winners = [replace(each, version=version) for version, each in enumerate(drawn)]
     mine = replace(attempt(footprint(predicates, locks, policy=policy.value), level), strict=strict)
     with patch.object(winners_module, "_WINNERS_MAX", size):
-        assert meet_all(mine, winners, no_vectors) == one_by_one(mine, winners)
+        assert check_against_all(mine, winners, no_vectors) == one_by_one(mine, winners)
 
 
 def rows_of(version: int, low: int, *, blind: bool = False) -> Winner:
@@ -84,7 +84,7 @@ def rows_of(version: int, low: int, *, blind: bool = False) -> Winner:
     return Winner(version, blind_append=blind, adds=AddedFiles([AddFile(f"f{version}", {"p": "1"}, 1, 1, True, json.dumps(body))]))
 
 
-def looks(mine: Attempt, winners: Sequence[Winner]) -> list[list[str]]:
+def looks(mine: Candidate, winners: Sequence[Winner]) -> list[list[str]]:
     """The files of each look that a transaction takes."""
     taken: list[list[str]] = []
     look = ReadScope.touched
@@ -94,7 +94,7 @@ def looks(mine: Attempt, winners: Sequence[Winner]) -> list[list[str]]:
         return look(scope, adds, statistics=statistics)
 
     with patch.object(ReadScope, "touched", counted):
-        meet_all(mine, winners, no_vectors)
+        check_against_all(mine, winners, no_vectors)
     return taken
 
 

@@ -83,7 +83,7 @@ Begin: TypeAlias = "Callable[..., Open]"
 def giving_up() -> Iterator[None]:
     """A client that files in this block gets no answer: its time is over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.Course, "run", lambda course, _=(): course._give_up())
+        patch.setattr(driver.CommitLoop, "run", lambda loop, _=(): loop._give_up())
         yield
 
 

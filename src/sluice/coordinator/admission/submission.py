@@ -27,13 +27,13 @@ from ..publication.ratified_log import store_objects
 from ..rules.intent import Intent
 from ..rules.intent_checks import INTENT_BYTES_MAX
 from ..rules.isolation import ConflictPolicy
-from ..rules.rebase import Attempt
+from ..rules.rebase import Candidate
 from ..rules.winner import Member
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change
 from .change_footprint import bounded, touched_by
-from .validation import attempt_of, before_itself, require_next, validated, written_since
+from .validation import before_itself, candidate_of, require_next, validated, written_since
 
 _LOOKS_MAX: Final = 8
 
@@ -131,16 +131,16 @@ class _Submission:
                     raise
             self._take_another_id()
 
-    def _prepared(self, table: CoordinatedTable, change: Change) -> tuple[Attempt, Head]:
+    def _prepared(self, table: CoordinatedTable, change: Change) -> tuple[Candidate, Head]:
         with self._naming(table.location):
             return prepared(table, change, tables=len(self._changes))
 
-    def _filings(self, seen: Sequence[tuple[Attempt, Head]]) -> list[Filing]:
+    def _filings(self, seen: Sequence[tuple[Candidate, Head]]) -> list[Filing]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
         many, filings, writes = len(self._changes), [], []
-        for (table, change), own, (attempt, head) in zip(self._changes, self._tables, seen, strict=True):
+        for (table, change), own, (candidate, head) in zip(self._changes, self._tables, seen, strict=True):
             with self._naming(table.location):
-                member, store = member_of(table, change, attempt, head, tables=many)
+                member, store = member_of(table, change, candidate, head, tables=many)
                 filings.append(Filing(own, member, head if self._alone else None))
                 writes.append((table, store))
         _require_fileable(
@@ -197,14 +197,14 @@ def _not_filed(change: Change, away: CoordinatorUnavailable) -> CoordinatorUnava
     return type(away)(away.message, **{**away.details, "transaction_id": change.transaction_id, "stage": "staged"})
 
 
-def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tuple[Attempt, Head]:
+def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tuple[Candidate, Head]:
     """The change as it may be filed on top of the head it was validated through. Raises the conflict.
 
     `tables` is the number of the transaction's tables: they share the room of one request.
     """
     point("data-staged")
-    attempt = attempt_of(table, change, tables)
-    mine = attempt.footprint
+    candidate = candidate_of(table, change, tables)
+    mine = candidate.footprint
     plain = mine.plain_append and not ConflictPolicy(mine.policy).by_classes
     # a plain append compares only the version of the metadata, so the head it was planned on is enough
     head = table.known_head() if plain and not mine.app_versions else table.head()
@@ -212,28 +212,28 @@ def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tup
     require_next(table, change, head)
     compared = not plain or mine.app_versions or head.metadata_version > change.read_version
     if change.terms.if_version is None and compared:
-        attempt = validated(table, change, attempt, head)
-    return attempt, head
+        candidate = validated(table, change, candidate, head)
+    return candidate, head
 
 
 def member_of(
-    table: CoordinatedTable, change: Change, attempt: Attempt, head: Head, *, tables: int = 1
+    table: CoordinatedTable, change: Change, candidate: Candidate, head: Head, *, tables: int = 1
 ) -> tuple[Member, Callable[[], None]]:
     """The intent to file with its footprint, and what stores the objects that it needs."""
     context = table.context
     inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
-    actions = attempt.lines()
+    actions = candidate.lines()
     require_room(table, len(actions))
     is_inline = isinstance(actions, bytes) and len(actions) <= inline_bytes_max
-    footprint = bounded(attempt.footprint, files_max=context.limits.footprint_files_max)
+    footprint = bounded(candidate.footprint, files_max=context.limits.footprint_files_max)
     intent = Intent(
         transaction_id=change.transaction_id,
         operation=change.operation,
         read_version=change.read_version,
         # check: validated-is-what-was-looked-at (head.version -> table.head().version)
         validated_through=change.read_version if change.terms.if_version is not None else head.version,
-        claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
-        isolation=attempt.level.value,
+        claimed_ms=candidate.now_ms if change.claimed_ms is None else change.claimed_ms,
+        isolation=candidate.level.value,
         reads=footprint.declared,
         actions=actions.decode() if isinstance(actions, bytes) and is_inline else "",
         staged="" if is_inline else staged_path(change.transaction_id),
@@ -245,7 +245,7 @@ def member_of(
         table_id=change.table_id,
         detach=change.detach,
         filed_again=change.filed_after is not None,
-        rebased=attempt.rebased,
+        rebased=candidate.rebased,
         row_ids=_row_ids(change),
         # check: commits-name-their-leases
         leases=tuple(dict.fromkeys((*change.leases, *table.leases.of_this_thread()))),
@@ -254,7 +254,7 @@ def member_of(
     )
 
     def store() -> None:
-        store_objects(context, attempt.objects)
+        store_objects(context, candidate.objects)
         if not is_inline:
             put_text(context.objects, intent.staged, actions)
             point("actions-staged")

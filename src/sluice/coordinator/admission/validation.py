@@ -23,10 +23,10 @@ from ..commit.table import CoordinatedTable
 from ..commit.transactions import see_published
 from ..errors import ConcurrentModification, TransactionExpired
 from ..nodes.records import Head
-from ..rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
+from ..rules.conflicts import APPLICATION, BY_STATISTICS, Comparison, Conflict, check, refusal, version_taken
 from ..rules.isolation import stricter, table_isolation
 from ..rules.read_scope import ReadScope
-from ..rules.rebase import Attempt, meet
+from ..rules.rebase import Candidate, check_against
 from ..rules.refusal import refusal_error
 from ..rules.winner import Winner, footprint_of, windows
 from .change import Change, Reads
@@ -47,7 +47,7 @@ def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = Fals
     require_next(table, change, head)
     if change.terms.if_version is None:
         try:
-            validated(table, change, attempt_of(table, change, only_reads=only_reads), head)
+            validated(table, change, candidate_of(table, change, only_reads=only_reads), head)
         except ConcurrentModification:
             if written_since(table, change, table.head(), "ratified") is None:
                 raise
@@ -75,31 +75,31 @@ def before_itself(table: CoordinatedTable, change: Change, head: Head) -> Head:
     return head
 
 
-def validated(table: CoordinatedTable, change: Change, attempt: Attempt, head: Head) -> Attempt:
-    """The attempt after every version up to the head, so that the shared decision looks at a short window.
+def validated(table: CoordinatedTable, change: Change, candidate: Candidate, head: Head) -> Candidate:
+    """The candidate after every version up to the head, so that the shared decision looks at a short window.
 
     Raises the conflict, or Refused if the table was detached meanwhile. A file added where this transaction read is read if
     rows count (see `holding_nothing_read`): only rows that were read conflict.
     """
     log = table.log
-    if attempt.footprint.app_versions:
+    if candidate.footprint.app_versions:
         # check: applications-are-depended-on-from-the-plan-on (change.began + 1 -> change.read_version + 1)
         for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
-            found = check(Encounter(attempt.footprint, winner, attempt.level), APPLICATION)
+            found = check(Comparison(candidate.footprint, winner, candidate.level), APPLICATION)
             if found is not None:
                 raise refusal_error(refusal(found), change.transaction_id)
     # check: validated-up-to-the-head (head.version + 1 -> head.version)
     versions = range(change.read_version + 1, head.version + 1)
     for window in windows(_winners(table, change, versions)):
         for winner in window.winners:
-            met = meet(attempt, winner, log.rows, window)
-            if isinstance(met, Finding) and met.rule.name in BY_STATISTICS and attempt.footprint.compares_rows:
+            checked = check_against(candidate, winner, log.rows, window)
+            if isinstance(checked, Conflict) and checked.rule.name in BY_STATISTICS and candidate.footprint.compares_rows:
                 cleared = holding_nothing_read(table.context.objects, change, winner)
-                met = meet(replace(attempt, cleared=attempt.cleared | cleared), winner, log.rows, window)
-            if isinstance(met, Finding):
-                raise refusal_error(DETACHED if head.detached else refusal(met), change.transaction_id)
-            attempt = met
-    return attempt
+                checked = check_against(replace(candidate, cleared=candidate.cleared | cleared), winner, log.rows, window)
+            if isinstance(checked, Conflict):
+                raise refusal_error(DETACHED if head.detached else refusal(checked), change.transaction_id)
+            candidate = checked
+    return candidate
 
 
 def _winners(table: CoordinatedTable, change: Change, versions: range) -> Iterator[Winner]:
@@ -116,11 +116,11 @@ def _winners(table: CoordinatedTable, change: Change, versions: range) -> Iterat
         ) from gap
 
 
-def attempt_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only_reads: bool = False) -> Attempt:
-    """The change before it met any winner; several `tables` share the room of one request."""
+def candidate_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only_reads: bool = False) -> Candidate:
+    """The change before it is checked against any winner; several `tables` share the room of one request."""
     context = table.context
     configuration = change.snapshot.configuration if change.snapshot else {}
-    return Attempt(
+    return Candidate(
         transaction_id=change.transaction_id,
         operation=change.operation,
         footprint=footprint_of(declared_reads(change, files_max=max(1, context.limits.footprint_files_max // tables)), change.actions),
@@ -197,17 +197,17 @@ def operation_that_lost(
     try:
         winner = table.log.winner(version)
         parts = [
-            (number, name, attempt_of(table, replace(change, actions=(), reads=reads), only_reads=True))
+            (number, name, candidate_of(table, replace(change, actions=(), reads=reads), only_reads=True))
             for number, (name, reads) in enumerate(operations, start=1)
             if reads is not None
         ]
-        for number, name, attempt in parts:
-            if isinstance(meet(attempt, winner, table.log.rows), Finding):
+        for number, name, candidate in parts:
+            if isinstance(check_against(candidate, winner, table.log.rows), Conflict):
                 return number, name
         # files that both remove were found by the operations' conditions
         removed = [AddFile(path, r.partition_values or {}, 0, 0, True, stats=r.stats) for path, r in winner.removed.items()]
-        for number, name, attempt in parts:
-            mine = attempt.footprint
+        for number, name, candidate in parts:
+            mine = candidate.footprint
             if ReadScope.of(mine.predicates, mine.partition_types, mine.column_types).touched(removed):
                 return number, name
         return None

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class QueueView:
     """The queue of a table as of one look."""
 
     table: CoordinatedTable
@@ -77,12 +77,12 @@ class Withdrawal:
 class _Share:
     """A transaction's slot in one of its tables."""
 
-    front: Front
+    view: QueueView
     queued: Queued
 
     @property
     def is_first(self) -> bool:
-        return self.front.names[0].sequence == self.queued.slot
+        return self.view.names[0].sequence == self.queued.slot
 
 
 class Decider:
@@ -92,14 +92,14 @@ class Decider:
         """Reaches other tables like this one."""
         self._at = table.beside
 
-    def decide(self, front: Front, withdrawal: Withdrawal | None = None) -> Sequence[Batch]:
+    def decide(self, view: QueueView, withdrawal: Withdrawal | None = None) -> Sequence[Batch]:
         """Decide what is first in a table's queue, or in another table what that waits for; returns the ratified batches.
 
         None are ratified if there was nothing to do, another client was faster, or too much awaits publication in a table.
         Raises errors of reading.
         """
         up_to_date = False
-        current: Front | None = front
+        current: QueueView | None = view
         while current is not None:
             queue = self._queue(current)
             if not queue:
@@ -111,18 +111,18 @@ class Decider:
                 # check: not-refused-by-who-is-behind
                 if isinstance(found, Refusal) and not up_to_date:  # never based on a lagging server
                     current.table.context.barrier()
-                    current, up_to_date = self._front(current.table.location), True
+                    current, up_to_date = self._view_of(current.table.location), True
                     continue
                 if not isinstance(found, Refusal):
                     # check: what-stands-before-is-decided-before (in found -> in ())
-                    behind = next((share.front for share in found if not share.is_first), None)
+                    behind = next((share.view for share in found if not share.is_first), None)
                     if behind is not None:
                         current, up_to_date = behind, False
                         continue
                 done, batches = self._decide_jointly(current, queue[0], found, withdrawal)
             if done is not Ratified.LEASES_MOVED:
                 return batches if done is Ratified.DONE else ()
-            current = self._front(current.table.location)
+            current = self._view_of(current.table.location)
         return ()
 
     def decide_without_slot(self, table: CoordinatedTable, member: Member) -> tuple[Ratified, Sequence[Batch]]:
@@ -145,77 +145,77 @@ class Decider:
         if undecided(state.slots, head):
             return Ratified.OVERTAKEN, ()
         queued = Queued(head.slot + 1, intent.transaction_id, member)
-        decision, leases = _resolved(Front(table, state), [queued], room=1)
+        decision, leases = _resolved(QueueView(table, state), [queued], room=1)
         if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
             return Ratified.OVERTAKEN, ()
         batches = batches_of([(table, state, without_slot(decision, head.slot))], direct=intent)
         return ratify(batches, leases.checks((intent,), ()), intent.transaction_id), batches
 
-    def _front(self, location: str) -> Front | None:
+    def _view_of(self, location: str) -> QueueView | None:
         """The queue of a table; None if the coordinator has no such tree."""
         table = self._at(location)
         state = table.context.look()
-        return None if state is None else Front(table, state)
+        return None if state is None else QueueView(table, state)
 
-    def _queue(self, front: Front) -> Sequence[Queued]:
-        return read_queue(front.table.context, front.state)
+    def _queue(self, view: QueueView) -> Sequence[Queued]:
+        return read_queue(view.table.context, view.state)
 
     # -- one table ---------------------------------------------------------------------------------------------------
 
-    def _decide_alone(self, front: Front, queue: Sequence[Queued], withdrawal: Withdrawal | None) -> tuple[Ratified, Sequence[Batch]]:
+    def _decide_alone(self, view: QueueView, queue: Sequence[Queued], withdrawal: Withdrawal | None) -> tuple[Ratified, Sequence[Batch]]:
         """Decide the queue up to the first transaction over several tables."""
-        if front.room <= 0:
-            front.table.publisher.publish_pending()
+        if view.room <= 0:
+            view.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
         # check: the-queue-ends-before-it (takewhile -> filter)
         queue = list(takewhile(lambda each: each.joint is None, queue))
         if withdrawal is not None:
             queue = [withdrawal.on(each) for each in queue]
-        decision, leases = _resolved(front, queue, room=front.room)
+        decision, leases = _resolved(view, queue, room=view.room)
         if not decision.verdicts:
             return Ratified.OVERTAKEN, ()
-        batches = batches_of([(front.table, front.state, decision)])
+        batches = batches_of([(view.table, view.state, decision)])
         return ratify(batches, _checks(leases, decision)), batches
 
     # -- several tables ----------------------------------------------------------------------------------------------
 
     def _decide_jointly(
-        self, front: Front, queued: Queued, found: Sequence[_Share] | Refusal, withdrawal: Withdrawal | None
+        self, view: QueueView, queued: Queued, found: Sequence[_Share] | Refusal, withdrawal: Withdrawal | None
     ) -> tuple[Ratified, Sequence[Batch]]:
         """Decide a transaction that is first in all of its tables; or refuse it here if its slots differ from what it says."""
         if isinstance(found, Refusal):
-            return self._refuse_here(front, queued, found)
+            return self._refuse_here(view, queued, found)
         withdrawn = withdrawal is not None and withdrawal.transaction_id == queued.transaction_id
-        full = [share.front for share in found if share.front.room <= 0]
+        full = [share.view for share in found if share.view.room <= 0]
         # check: others-backlog-is-kept-to
         if full and not withdrawn:
             for each in full:
                 each.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
         parts = {
-            share.front.table.location: _part(share.front, withdrawal.on(share.queued) if withdrawal is not None else share.queued)
+            share.view.table.location: _part(share.view, withdrawal.on(share.queued) if withdrawal is not None else share.queued)
             for share in found
         }
         decisions = resolve_joint(parts)
         committed = {location for location, decision in decisions.items() if decision.verdicts[0].refusal is None}
         # check: all-tables-or-none
         invariant("I11", committed in (set(), set(parts)), f"of {sorted(parts)} only {sorted(committed)} would be committed")
-        fronts = {share.front.table.location: share.front for share in found}
-        batches = batches_of([(fronts[at].table, fronts[at].state, decision) for at, decision in decisions.items()])
+        views = {share.view.table.location: share.view for share in found}
+        batches = batches_of([(views[at].table, views[at].state, decision) for at, decision in decisions.items()])
         return ratify(batches, [check for at, decision in decisions.items() for check in _checks(parts[at].leases, decision)]), batches
 
-    def _shares(self, front: Front, queued: Queued) -> Sequence[_Share] | Refusal:
+    def _shares(self, view: QueueView, queued: Queued) -> Sequence[_Share] | Refusal:
         """The transaction's slots in all its tables, or why it can never be committed: it names a table wrongly.
 
         That holds as long as it is undecided where it was met, which the compare-and-set there ensures.
         """
         assert queued.member is not None
         assert queued.joint is not None
-        context = front.table.context
+        context = view.table.context
         name = SlotName(queued.slot, queued.transaction_id)
-        origin = context.coordination.read(context.tree.slot(front.head.generation, name))
+        origin = context.coordination.read(context.tree.slot(view.head.generation, name))
         if origin is None:
-            return lacks_siblings(front.table.location, "its slot is gone")
+            return lacks_siblings(view.table.location, "its slot is gone")
         shares: list[_Share] = []
         for table in queued.joint.tables:
             share = self._share(table, queued.transaction_id, queued.joint, origin)
@@ -225,49 +225,49 @@ class Decider:
         return shares
 
     def _share(self, table: JointTable, transaction_id: str, joint: Joint, origin: Node) -> _Share | Refusal:
-        front = self._front(table.location)
-        if front is None:
+        view = self._view_of(table.location)
+        if view is None:
             return lacks_siblings(table.location, "the coordinator has no such table (any more)")
         # check: closed-generations-refuse-it
-        if front.head.generation > table.generation:
+        if view.head.generation > table.generation:
             return closed(table.location)
-        context = front.table.context
-        name = next((each for each in front.names if each.transaction_id == transaction_id), None)
-        node = None if name is None else context.coordination.read(context.tree.slot(front.head.generation, name))
-        recorded = None if node is not None else front.table.verdicts.refusal_of(transaction_id)
+        context = view.table.context
+        name = next((each for each in view.names if each.transaction_id == transaction_id), None)
+        node = None if name is None else context.coordination.read(context.tree.slot(view.head.generation, name))
+        recorded = None if node is not None else view.table.verdicts.refusal_of(transaction_id)
         if recorded is not None:
             return recorded
         # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
         if name is None or node is None or node.created_zxid != origin.created_zxid:
             return lacks_siblings(table.location, "it has no slot there that was made together with the others")
-        theirs = _readable_intent(node, front.head)
+        theirs = _readable_intent(node, view.head)
         # check: siblings-say-the-same (without or theirs.joint != joint)
         if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != joint:
             return lacks_siblings(table.location, "its slot there says something else")
-        return _Share(front, queued_in(context, name, node, front.head))
+        return _Share(view, queued_in(context, name, node, view.head))
 
-    def _refuse_here(self, front: Front, queued: Queued, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
+    def _refuse_here(self, view: QueueView, queued: Queued, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
         """Refuse a transaction in the table where it was met. That also prevents its commit elsewhere, which would need this slot.
 
         It may be committed already: then it was filed again, after a lost reply, and these slots came too late.
         """
         assert queued.member is not None
         intent = queued.member.intent
-        decision = refused(front.head, replace(queued, member=None), front.table.context.limits, problem)
-        before = self._committed_before(front, intent) if intent.filed_again else None
+        decision = refused(view.head, replace(queued, member=None), view.table.context.limits, problem)
+        before = self._committed_before(view, intent) if intent.filed_again else None
         # check: too-late-the-second-time
         if before is not None:
             decision = replace(decision, verdicts=(replace(before, slot=queued.slot),))
-        _log.info("transaction %s is not decided in %s: %s", queued.transaction_id, front.table.location, problem.message)
-        batches = batches_of([(front.table, front.state, decision)])
+        _log.info("transaction %s is not decided in %s: %s", queued.transaction_id, view.table.location, problem.message)
+        batches = batches_of([(view.table, view.state, decision)])
         return ratify(batches, ()), batches
 
-    def _committed_before(self, front: Front, intent: Intent) -> Verdict | None:
+    def _committed_before(self, view: QueueView, intent: Intent) -> Verdict | None:
         """The verdict of a transaction that was committed from other slots.
 
         A table that it only reads may have no record; the others do.
         """
-        here = front.table.location
+        here = view.table.location
         assert intent.joint is not None
         for location in intent.joint.locations if intent.only_reads else (here,):
             table = self._at(location)
@@ -276,7 +276,7 @@ class Decider:
             after = max(oldest, intent.validated_through) if location == here else oldest
             found = table.context.up_to_date(partial(table.verdicts.search, intent.transaction_id, after=after)).commit
             if found is not None:
-                place = (found.version, found.ordinal) if location == here else (front.head.version, -1)
+                place = (found.version, found.ordinal) if location == here else (view.head.version, -1)
                 return Verdict(NO_SLOT, intent.transaction_id, *place, repeats=True)
         return None
 
@@ -288,20 +288,20 @@ def _readable_intent(node: Node, head: Head) -> Intent | None:
         return None
 
 
-def _resolved(front: Front, queue: Sequence[Queued], room: int) -> tuple[Decision, LeaseView]:
+def _resolved(view: QueueView, queue: Sequence[Queued], room: int) -> tuple[Decision, LeaseView]:
     """The decision on slots of one table, and the leases it depends on."""
-    table = front.table
-    queue, winners = with_winners(table.log, front.head, queue)
+    table = view.table
+    queue, winners = with_winners(table.log, view.head, queue)
     leases = table.guard.view(each.member.intent for each in queue if each.member is not None)
-    return resolve(front.head, queue, winners, table.context.limits, room=room, lookup=table.log.rows, leases=leases), leases
+    return resolve(view.head, queue, winners, table.context.limits, room=room, lookup=table.log.rows, leases=leases), leases
 
 
-def _part(front: Front, queued: Queued) -> Part:
+def _part(view: QueueView, queued: Queued) -> Part:
     """The input for deciding a transaction's share in a table."""
-    table = front.table
-    [queued], winners = with_winners(table.log, front.head, [queued])
+    table = view.table
+    [queued], winners = with_winners(table.log, view.head, [queued])
     leases = table.guard.view(() if queued.member is None else (queued.member.intent,))
-    return Part(front.head, queued, winners, table.context.limits, table.log.rows, leases)
+    return Part(view.head, queued, winners, table.context.limits, table.log.rows, leases)
 
 
 def _checks(leases: LeaseView, decision: Decision) -> list[Check]:

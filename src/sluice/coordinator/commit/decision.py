@@ -20,11 +20,11 @@ from ..leases.guard import NO_LEASES, LeaseView
 from ..limits import Limits
 from ..nodes.records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
 from ..publication.rendering import RowCountMissing, render, rows_to_number
-from ..rules.conflicts import Finding, refusal, version_taken
+from ..rules.conflicts import Conflict, refusal, version_taken
 from ..rules.intent import Intent, Joint
 from ..rules.intent_checks import brief
 from ..rules.isolation import ConflictPolicy
-from ..rules.rebase import Attempt, meet_all
+from ..rules.rebase import Candidate, check_against_all
 from ..rules.refusal import UNJUDGEABLE, Refusal
 from ..rules.row_changes import VectorLookup
 from ..rules.winner import Footprint, Member, Winner, winner_of
@@ -236,7 +236,7 @@ class _Resolution:
             # check: appends-look-at-the-metadata (without and self.head.metadata_version <= intent.validated_through)
             if plain and self.head.metadata_version <= intent.validated_through:
                 return member
-            return self.met(member)
+            return self.checked(member)
         except (CorruptLogFile, RowCountMissing) as problem:
             return Refusal("malformed", "Refused", f"the actions are not acceptable: {problem}")
         # check: no-rights-are-no-verdict
@@ -247,15 +247,15 @@ class _Resolution:
             _log.exception("transaction %s could not be judged", intent.transaction_id)
             return Refusal("malformed", "Refused", f"its conflicts could not be determined: {type(problem).__name__}: {problem}")
 
-    def met(self, member: Member) -> Member | Refusal:
+    def checked(self, member: Member) -> Member | Refusal:
         """The member after all versions that it was not validated against."""
-        attempt = meet_all(Attempt.of(member), self.unseen(member.intent), self.rows)
-        if isinstance(attempt, Finding):
-            return refusal(attempt)
-        self.objects.update(attempt.objects)
-        self.planned.update(attempt.planned)
-        # check: what-was-adapted-is-committed (attempt.member(member.intent) -> member)
-        return attempt.member(member.intent)
+        candidate = check_against_all(Candidate.of(member), self.unseen(member.intent), self.rows)
+        if isinstance(candidate, Conflict):
+            return refusal(candidate)
+        self.objects.update(candidate.objects)
+        self.planned.update(candidate.planned)
+        # check: what-was-adapted-is-committed (candidate.member(member.intent) -> member)
+        return candidate.member(member.intent)
 
     def unseen(self, intent: Intent) -> Iterator[Winner]:
         """The winners that an intent was not validated against."""

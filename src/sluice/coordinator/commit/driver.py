@@ -23,10 +23,10 @@ from ..errors import NotCommitted, OutcomeUnknown, UnknownFormat
 from ..nodes.context import TableState
 from ..rules.refusal import forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s
-from .decider import Decider, Front, Withdrawal
+from .decider import Decider, QueueView, Withdrawal
 from .joint_resolve import closed
 from .leg import Leg
-from .next_step import TOLD, Ask, Decide, Phase, Progress, Publish, Refile, Step, next_step
+from .next_step import FINISHED, Decide, Phase, Progress, Publish, ReadVerdicts, Refile, Step, next_step
 from .outcomes import Commit
 from .ratification import Batch
 from .table import TROUBLE
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
 
 
-class Course:
+class CommitLoop:
     """One transaction on its way, from its slots to its outcome in every table."""
 
     def __init__(
@@ -72,12 +72,12 @@ class Course:
         OutcomeUnknown if the deadline passes before the decision.
         """
         self._take(ratified)
-        while not (self._known and self._next() is TOLD):
+        while not (self._known and self._next() is FINISHED):
             self._wake.clear()
             known, acted = self._known, False
             try:
                 step = self._look()
-                if step is not TOLD:
+                if step is not FINISHED:
                     acted = self._perform(step)
             # check: trouble-with-deciding-is-waited-out
             except TROUBLE as trouble:
@@ -122,8 +122,8 @@ class Course:
 
     def _perform(self, step: Step) -> bool:
         """Perform a step; returns whether it may have changed what the next look shows."""
-        if isinstance(step, Ask):
-            self._hear(*(self._legs[i].ask for i in step.legs))
+        if isinstance(step, ReadVerdicts):
+            self._take_verdicts(*(self._legs[i].read_verdict for i in step.legs))
         elif isinstance(step, Refile):
             self._legs[step.leg].refile()
         elif isinstance(step, Publish):
@@ -144,7 +144,7 @@ class Course:
         if step.leg in step.overdue and self._moves(leg):
             return True
         state: TableState | None = leg.state or leg.table.context.look()
-        batches = () if state is None else self._decider.decide(Front(leg.table, state), self._withdrawal)
+        batches = () if state is None else self._decider.decide(QueueView(leg.table, state), self._withdrawal)
         self._take(batches)
         return bool(batches)
 
@@ -168,7 +168,7 @@ class Course:
         """Take the verdict from a batch, and publish it; trouble with that is left to the waiting for publication (I12)."""
         if leg is not None:
             leg.table.alone = len(batch.record.verdicts) == 1
-            self._hear(partial(leg.hear, batch.record))
+            self._take_verdicts(partial(leg.take_verdict, batch.record))
             # check: answered-when-published (without and not self._until_published)
         if leg is not None and leg.commit is not None and not self._until_published:
             batch.table.background.submit(batch.publish)
@@ -182,7 +182,7 @@ class Course:
 
     # -- the outcome -------------------------------------------------------------------------------------------------
 
-    def _hear(self, *verdicts: Callable[[], object]) -> None:
+    def _take_verdicts(self, *verdicts: Callable[[], object]) -> None:
         """Take verdicts; the first refusal counts."""
         try:
             for each in verdicts:
@@ -192,13 +192,13 @@ class Course:
         self._conclude()
 
     def _conclude(self) -> None:
-        """Determine the outcome from the verdicts once every table was asked.
+        """Determine the outcome from the verdicts once those of all tables were read.
 
         If a table has no record of the decision, the other tables' answer applies (I11). That happens in a table that was
         only read, after the record of its batch was pruned: no version in its log has it. It also happens if a slot came too
         late because the transaction had already been committed from another one.
         """
-        if self._known or not all(leg.asked for leg in self._legs):
+        if self._known or not all(leg.verdict_read for leg in self._legs):
             return
         lead = self._legs[0]
         late = next((leg for leg in self._legs if leg.late), None)

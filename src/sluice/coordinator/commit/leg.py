@@ -10,8 +10,8 @@ from ..nodes.records import BatchRecord, Published
 from ..publication.waiting import Patience
 from ..rules.intent import Intent
 from ..service.clock import Event
-from .next_step import Phase, Seen
-from .outcomes import Commit, settle
+from .next_step import LegState, Phase
+from .outcomes import Commit, commit_of
 from .queue import Claim, filed_elsewhere, move_slot
 from .table import CoordinatedTable
 
@@ -26,7 +26,7 @@ class Leg:
     is higher.
 
     `state` and `published` were read last; `late`: the slot came too late for its generation. `commit` is its commit here
-    once it is known, and `asked` says that its verdict was read.
+    once it is known, and `verdict_read` says that its verdict was read.
     """
 
     table: CoordinatedTable
@@ -42,7 +42,7 @@ class Leg:
     phase: Phase = Phase.QUEUED
     late: bool = False
     commit: Commit | None = None
-    asked: bool = False
+    verdict_read: bool = False
 
     @staticmethod
     def of(
@@ -68,14 +68,14 @@ class Leg:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> LegState:
         """Its state as of the last look."""
-        return Seen(self.phase, self.patience.left_s > 0, self.asked)
+        return LegState(self.phase, self.patience.left_s > 0, self.verdict_read)
 
     @property
     def is_published(self) -> bool:
         """Whether it needs nothing more."""
-        return self.phase is Phase.PUBLISHED and self.asked
+        return self.phase is Phase.PUBLISHED and self.verdict_read
 
     def look(self, wake: Event, *, until_published: bool, withdrawn: bool) -> None:
         """Read how far the table is.
@@ -159,29 +159,29 @@ class Leg:
 
     # -- the verdict -------------------------------------------------------------------------------------------------
 
-    def ask(self) -> None:
+    def read_verdict(self) -> None:
         """Read the verdict of this table; `commit` stays None if no record has it. Raises the refusal."""
         if self.claim is not None and not self.late:
             published = self.published if self.phase is Phase.PUBLISHED else None
             recorded = self.table.verdicts.find(self.claim, published, after=self.after)
             if recorded is not None or self.alone:
-                self.commit = None if recorded is None else settle(recorded, published=self.phase is Phase.PUBLISHED)
-                self.asked = True
+                self.commit = None if recorded is None else commit_of(recorded, published=self.phase is Phase.PUBLISHED)
+                self.verdict_read = True
                 return
         found = self.table.context.up_to_date(lambda: self.table.verdicts.search(self.transaction_id, after=self.after))
         if found.error is not None:
             raise found.error
-        self.commit, self.asked = found.commit, True
+        self.commit, self.verdict_read = found.commit, True
 
-    def hear(self, record: BatchRecord) -> None:
+    def take_verdict(self, record: BatchRecord) -> None:
         """Take the verdict, if any, from the record of a batch that this client ratified. Raises the refusal."""
         recorded = self.table.verdicts.recorded_by(record, self.claim)
         if recorded is not None and recorded.verdict.transaction_id == self.transaction_id:
-            self.committed(settle(recorded, published=False))
+            self.committed(commit_of(recorded, published=False))
 
     def committed(self, commit: Commit) -> None:
         """Note the commit."""
-        self.asked, self.commit = True, commit
+        self.verdict_read, self.commit = True, commit
 
     def published_here(self) -> None:
         """Note that what came of it is published."""

@@ -2,14 +2,14 @@
 
 A transaction has a leg in each of its tables. The driver looks at every leg, asks `next_step`, performs the answer, and looks again::
 
-            +---------------------------- look at every leg <----------------------------+
-            v                                                                            |
-        next_step --> Wait       nothing to do until something moves, or patience ends --+
-                  --> Decide     its turn has come, or others did not decide in time ----+
-                  --> Publish    others did not publish in time -------------------------+
-                  --> Refile     its generation of slots was closed before its turn -----+
-                  --> Ask        a table has a verdict: read it -------------------------+
-                  --> Told       the outcome is known: done
+            +----------------------------- look at every leg <------------------------------+
+            v                                                                               |
+        next_step --> Wait          nothing to do until something moves, or patience ends --+
+                  --> Decide        its turn has come, or others did not decide in time ----+
+                  --> Publish       others did not publish in time -------------------------+
+                  --> Refile        its generation of slots was closed before its turn -----+
+                  --> ReadVerdicts  a table has a verdict: read it -------------------------+
+                  --> Finished      the outcome is known: done
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Phase(Enum):
 _UNDECIDED: Final = frozenset({Phase.QUEUED, Phase.NEXT, Phase.CLOSED, Phase.GONE})
 
 
-class Seen(NamedTuple):
+class LegState(NamedTuple):
     """One leg as the last look showed it.
 
-    `patient`: others still have time to do their work. `asked`: its verdict was read.
+    `patient`: others still have time to do their work. `verdict_read`: its verdict was read.
     """
 
     phase: Phase
     patient: bool = True
-    asked: bool = False
+    verdict_read: bool = False
 
 
 class Progress(NamedTuple):
@@ -75,7 +75,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Finished:
     """Return the outcome to the caller."""
 
 
@@ -102,45 +102,45 @@ class Refile:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ReadVerdicts:
     """Read the verdicts in the tables of these legs."""
 
     legs: tuple[int, ...]
 
 
-Step: TypeAlias = Wait | Told | Decide | Publish | Refile | Ask
+Step: TypeAlias = Wait | Finished | Decide | Publish | Refile | ReadVerdicts
 WAIT: Final = Wait()
-TOLD: Final = Told()
+FINISHED: Final = Finished()
 
 
-def next_step(progress: Progress, legs: Sequence[Seen]) -> Step:
+def next_step(progress: Progress, legs: Sequence[LegState]) -> Step:
     """The next step of a transaction, from what was seen of its legs. Pure."""
     if progress.refused:
         home = progress.home
-        return Decide(home) if home is not None and legs[home].phase in (Phase.QUEUED, Phase.NEXT) else TOLD
+        return Decide(home) if home is not None and legs[home].phase in (Phase.QUEUED, Phase.NEXT) else FINISHED
     if progress.committed:
         return _until_published(progress, legs)
     undecided = [i for i, leg in enumerate(legs) if leg.phase in _UNDECIDED]
     if not undecided and len(legs) == 1 and legs[0].phase is Phase.LATE:
         return Refile(0)
     verdicts = (Phase.DECIDED, Phase.PUBLISHED) if undecided else (Phase.DECIDED, Phase.PUBLISHED, Phase.LATE)
-    unread = tuple(i for i, leg in enumerate(legs) if leg.phase in verdicts and not leg.asked)
+    unread = tuple(i for i, leg in enumerate(legs) if leg.phase in verdicts and not leg.verdict_read)
     if unread:
-        return Ask(unread)
+        return ReadVerdicts(unread)
     return _decided(progress, legs, undecided)
 
 
-def _until_published(progress: Progress, legs: Sequence[Seen]) -> Step:
+def _until_published(progress: Progress, legs: Sequence[LegState]) -> Step:
     pending = [i for i, leg in enumerate(legs) if leg.phase not in (Phase.PUBLISHED, Phase.LATE)]
     # check: answered-when-published (always)
     if not pending or not progress.until_published:
-        return TOLD
+        return FINISHED
     overdue = tuple(i for i in pending if not legs[i].patient)
     # check: patience-publishes (overdue else -> False else)
     return Publish(overdue) if overdue else WAIT
 
 
-def _decided(progress: Progress, legs: Sequence[Seen], undecided: Sequence[int]) -> Step:
+def _decided(progress: Progress, legs: Sequence[LegState], undecided: Sequence[int]) -> Step:
     """The step towards deciding the undecided legs: by their owner in its turn, by any client after a patience (I8)."""
     overdue = tuple(i for i in undecided if not legs[i].patient)
     closed = tuple(i for i in overdue if legs[i].phase is Phase.CLOSED)

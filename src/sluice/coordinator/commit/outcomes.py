@@ -86,7 +86,7 @@ class Recorded:
     timestamp_ms: int
 
 
-def settle(recorded: Recorded, *, published: bool = True) -> Commit:
+def commit_of(recorded: Recorded, *, published: bool = True) -> Commit:
     """The commit that a verdict grants; raises the refusal."""
     verdict = recorded.verdict
     if verdict.refusal is not None:
@@ -197,9 +197,9 @@ class Verdicts:
         if recorded is not None:
             state = self._context.read_published()
             published = state is not None and recorded.verdict.version <= state[0].version
-            return Outcome.committed(settle(recorded, published=published))
+            return Outcome.committed(commit_of(recorded, published=published))
         found = self._in_log(transaction_id, after=after, deadline=deadline)
-        return Outcome("unknown") if found is None else Outcome.committed(settle(found))
+        return Outcome("unknown") if found is None else Outcome.committed(commit_of(found))
 
     def knows(self, transaction_id: str) -> bool:
         """Whether a verdict on a transaction exists, or may exist: the coordinator cannot be asked, or not in the time of this call."""

@@ -18,7 +18,7 @@ from ..rules.refusal import withdrawal
 from ..service.clock import Deadline, Timeout, bounding
 from .decider import Decider, Withdrawal
 from .decision import groupable
-from .driver import Course
+from .driver import CommitLoop
 from .filing import Filing, file_intents, require_time
 from .leg import Leg
 from .outcomes import Commit, Outcome
@@ -52,7 +52,7 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
     legs, batches, away = _decided_at_once(decider, filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], (), None)
     if not legs:
         legs = _filed(filings, deadline, away)
-    commits = Course(decider, legs, deadline, ack=ack).run(batches)
+    commits = CommitLoop(decider, legs, deadline, ack=ack).run(batches)
     for filing in filings:
         commit, table = commits.get(filing.table.location), filing.table
         if commit is None:
@@ -142,7 +142,7 @@ def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout,
                 legs = [_leg_in(table.beside(location), transaction_id) for location in intent.joint.locations]
                 home = next((i for i, leg in enumerate(legs) if leg.table is table), None)
             against = Withdrawal(transaction_id, withdrawal(transaction_id)) if withdrawing else None
-            commit = Course(Decider(table), legs, deadline, withdrawal=against, home=home).run().get(table.location)
+            commit = CommitLoop(Decider(table), legs, deadline, withdrawal=against, home=home).run().get(table.location)
         except NotCommitted as refused:
             return Outcome.refused(refused)
         return Outcome("unknown") if commit is None else Outcome.committed(commit)
@@ -195,7 +195,7 @@ def see_published(table: CoordinatedTable, commit: Commit) -> Commit:
     leg = Leg.ratified(table, commit)
     with suppress(*TROUBLE):
         leg.publish_pending()
-    return Course(Decider(table), [leg], Deadline.after(0.0, table.clock)).run()[table.location]
+    return CommitLoop(Decider(table), [leg], Deadline.after(0.0, table.clock)).run()[table.location]
 
 
 def settle_queue(table: CoordinatedTable, deadline: Deadline) -> None:

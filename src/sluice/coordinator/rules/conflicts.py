@@ -1,7 +1,7 @@
 """The conflict rules, as a table: Delta's ordered checks and MaxCompute's matrices.
 
 A rule asks one question about a transaction's reads and writes and a winner (a commit that came first), at some isolation
-levels and under some conflict policies. `check` asks the questions in the table's order and returns the first finding. Pure:
+levels and under some conflict policies. `check` asks the questions in the table's order and returns the first conflict. Pure:
 no I/O, no clock.
 
 Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
@@ -34,7 +34,7 @@ from .winner import Footprint, Window, Winner
 
 # A feature of which no property is set is not in use.
 _NAMED_MAX: Final = 3
-"""The most files, partitions or domains that a finding names."""
+"""The most files, partitions or domains that a conflict names."""
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
@@ -70,7 +70,7 @@ CHANGING_OPERATIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Encounter:
+class Comparison:
     """The input of a rule: the transaction's reads and writes, the winner, and the level to compare them at.
 
     `strict` compares like Delta Lake. `cleared` are added files that were read and contain nothing that the transaction
@@ -98,7 +98,7 @@ class Encounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Conflict:
     """A rule that applies: `what` names the partitions, files, application or domain."""
 
     rule: Rule
@@ -118,7 +118,7 @@ class Rule:
     asks: str
     levels: frozenset[IsolationLevel]
     policies: frozenset[ConflictPolicy]
-    detect: Callable[[Encounter], str | None]
+    detect: Callable[[Comparison], str | None]
     error: str
     advice: str
 
@@ -139,7 +139,7 @@ def shared_in_words(rows: Mapping[str, int]) -> str:
 
 
 # check: rule-protocol-unsupported
-def _protocol_unsupported(at: Encounter) -> str | None:
+def _protocol_unsupported(at: Comparison) -> str | None:
     if at.winner.protocol is None or at.strict:  # Delta Lake implements other features than sluice
         return None
     try:
@@ -150,7 +150,7 @@ def _protocol_unsupported(at: Encounter) -> str | None:
 
 
 # check: rule-protocol-changed
-def _protocol_changed(at: Encounter) -> str | None:
+def _protocol_changed(at: Comparison) -> str | None:
     winner = at.winner
     if winner.protocol is None:
         return None
@@ -164,7 +164,7 @@ def _protocol_changed(at: Encounter) -> str | None:
 
 
 # check: rule-metadata-changed
-def _metadata_changed(at: Encounter) -> str | None:
+def _metadata_changed(at: Comparison) -> str | None:
     winner = at.winner
     if winner.metadata is None:
         return None
@@ -176,13 +176,13 @@ def _metadata_changed(at: Encounter) -> str | None:
 
 
 # check: rule-same-domain
-def _same_domain(at: Encounter) -> str | None:
+def _same_domain(at: Comparison) -> str | None:
     common = at.winner.domains.intersection(at.mine.domains) - {ROW_TRACKING_DOMAIN}
     return f"metadata domain {_some(common)}" if common else None
 
 
 # check: rule-application-advanced
-def _application_advanced(at: Encounter) -> str | None:
+def _application_advanced(at: Comparison) -> str | None:
     theirs, mine = at.winner.app_versions, at.mine
     common = set(theirs).intersection(mine.read_apps)
     if not at.strict:  # Delta Lake compares only those that a transaction has read
@@ -192,12 +192,12 @@ def _application_advanced(at: Encounter) -> str | None:
 
 
 # check: rule-class-refused
-def _class_refused(at: Encounter) -> str | None:
+def _class_refused(at: Comparison) -> str | None:
     return conflicting_class(ConflictPolicy(at.mine.policy), at.mine, at.winner)
 
 
 # check: rule-appended-what-i-read
-def _appended_what_i_read(at: Encounter) -> str | None:
+def _appended_what_i_read(at: Comparison) -> str | None:
     mine = at.mine
     if mine.reads_nothing_here:
         return None
@@ -207,11 +207,11 @@ def _appended_what_i_read(at: Encounter) -> str | None:
 
 
 # check: rule-appended-what-i-lock
-def _appended_what_i_lock(at: Encounter) -> str | None:
+def _appended_what_i_lock(at: Comparison) -> str | None:
     return _appended_where(at, at.mine.locks, whole_table=False, blind=True) if at.mine.locks else None
 
 
-def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: bool, blind: bool) -> str | None:
+def _appended_where(at: Comparison, predicates: tuple[str, ...], *, whole_table: bool, blind: bool) -> str | None:
     """The partitions or files of the winner's new rows that may satisfy a predicate, according to statistics.
 
     `blind`: blind appends count, too.
@@ -256,7 +256,7 @@ def _holds_new_rows(add: AddFile, winner: Winner, *, whole: bool) -> bool:
 
 
 # check: rule-removed-what-i-read
-def _removed_what_i_read(at: Encounter) -> str | None:
+def _removed_what_i_read(at: Comparison) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.blind_append or not winner.removed:
         return None
@@ -272,7 +272,7 @@ def _removed_what_i_read(at: Encounter) -> str | None:
 
 
 # check: rule-removed-what-i-remove
-def _removed_what_i_remove(at: Encounter) -> str | None:
+def _removed_what_i_remove(at: Comparison) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.removes is None:
         return f"files {_some(winner.removes)}" if winner.removed else None
@@ -401,27 +401,27 @@ def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> I
     return IsolationLevel.SNAPSHOT
 
 
-def check(encounter: Encounter, rules: Questions = _EVERY) -> Finding | None:
+def check(comparison: Comparison, rules: Questions = _EVERY) -> Conflict | None:
     """The first rule by which the winner stops the transaction, or None if both can commit."""
-    for rule in rules[encounter.mine.policy][encounter.level]:
-        what = rule.detect(encounter)
+    for rule in rules[comparison.mine.policy][comparison.level]:
+        what = rule.detect(comparison)
         if what is not None:
-            return Finding(rule, encounter.winner, what)
+            return Conflict(rule, comparison.winner, what)
     return None
 
 
-def refusal(finding: Finding) -> Refusal:
-    """The finding as it is recorded and reported: rule, winner, what is concerned, and what would have avoided it."""
-    rule, winner = finding.rule, finding.winner
+def refusal(conflict: Conflict) -> Refusal:
+    """The conflict as it is recorded and reported: rule, winner, what is concerned, and what would have avoided it."""
+    rule, winner = conflict.rule, conflict.winner
     who = _who(winner)
     operation = f"{winner.operation or 'a commit'}{_in_words(who)}"
     return Refusal(
         rule=rule.name,
         error=rule.error,
-        message=f"{rule.name}: version {winner.version} ({operation}) came first and concerns {finding.what}; {rule.advice}",
+        message=f"{rule.name}: version {winner.version} ({operation}) came first and concerns {conflict.what}; {rule.advice}",
         winning_version=winner.version,
         winning_operation=winner.operation,
-        facts={"what": finding.what, "advice": rule.advice, **({"winner": who} if who else {}), **finding.facts},
+        facts={"what": conflict.what, "advice": rule.advice, **({"winner": who} if who else {}), **conflict.facts},
     )
 
 

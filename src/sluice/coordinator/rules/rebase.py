@@ -1,10 +1,10 @@
 """Rebasing: whether a transaction can commit after the commits that came first, and how its actions change then.
 
-Winners are met one after the other, in the order of their versions::
+A candidate is checked against winners one after the other, in the order of their versions::
 
-    attempt --meet(winner r+1)--> attempt' --meet(winner r+2)--> attempt'' ... --> committed, or a Finding
+    candidate --winner r+1--> candidate' --winner r+2--> candidate'' ... --> committed, or a Conflict
 
-Meeting winners reads no data, however many there are: at most it unites deletion vectors. Pure except for looking up
+That reads no data, however many there are: at most it unites deletion vectors. Pure except for looking up
 vectors, which are immutable.
 """
 
@@ -20,7 +20,7 @@ from ...storage.actions.lineage import moved_rows
 from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .conflicts import APPENDED, RULES, Encounter, Finding, check, effective_level, questions, replaces, shared_in_words
+from .conflicts import APPENDED, RULES, Comparison, Conflict, check, effective_level, questions, replaces, shared_in_words
 from .intent import OWN_PARTITIONS, Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
@@ -36,10 +36,10 @@ _REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.valu
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Candidate:
     """A transaction on its way to a place in the log.
 
-    `encoded` are its actions as filed; `actions` are they decoded, once needed, and adapted to the winners met so
+    `encoded` are its actions as filed; `actions` are they decoded, once needed, and adapted to the winners so
     far; `notes` describe the adaptations, the first of `noted` in all; `objects` are vectors that were made for it, and
     `planned` their rows. `strict` compares like Delta Lake; `cleared` are winners' files known not to contain what was read.
     `only_reads`: this table's share of a transaction over several tables that only reads here.
@@ -67,10 +67,10 @@ class Attempt:
         return (*self.notes, f"and {more} more") if more else self.notes
 
     @staticmethod
-    def of(member: Member) -> Attempt:
-        """The attempt of an intent."""
+    def of(member: Member) -> Candidate:
+        """The candidate of an intent."""
         intent = member.intent
-        return Attempt(
+        return Candidate(
             transaction_id=intent.transaction_id,
             operation=intent.operation,
             footprint=member.footprint,
@@ -103,85 +103,85 @@ class Attempt:
         return Member(intent, self.lines(), self.rebased, self.footprint)
 
 
-def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None = None) -> Attempt | Finding:
-    """Meet a winner: returns the attempt, adapted if necessary, or the rule that stops it.
+def check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None = None) -> Candidate | Conflict:
+    """Check a candidate against a winner: returns it, adapted if necessary, or the rule that stops it.
 
-    `window` has the winner and others that the same attempt meets.
+    `window` has the winner and others that the same candidate is checked against.
     """
-    mine = attempt.footprint
+    mine = candidate.footprint
     # The policy databricks compares whole files in a partitioned table, although the table has deletion vectors; but a compaction and
     # others' changes are reconciled even there.
     # check: databricks-compares-files-in-partitioned-tables
     if mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES:
         files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
-        by_files = replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
-        met = _meet(by_files, winner, lookup, window)
-        return met if isinstance(met, Finding) else attempt
-    return _meet(attempt, winner, lookup, window)
+        by_files = replace(candidate, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
+        checked = _check_against(by_files, winner, lookup, window)
+        return checked if isinstance(checked, Conflict) else candidate
+    return _check_against(candidate, winner, lookup, window)
 
 
-def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None) -> Attempt | Finding:
-    """`meet`, for what the footprint says is compared."""
+def _check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None) -> Candidate | Conflict:
+    """`check_against`, for what the footprint says is compared."""
     # check: coarse-footprints-are-made-exact (always)
-    if not _is_coarse(attempt.footprint, winner):
-        return _met(attempt, winner, lookup, window)
-    met = _met(_exact(attempt, winner), winner, lookup, window)
-    if isinstance(met, Finding) or met.noted > attempt.noted:
-        return met
+    if not _is_coarse(candidate.footprint, winner):
+        return _checked(candidate, winner, lookup, window)
+    checked = _checked(_exact(candidate, winner), winner, lookup, window)
+    if isinstance(checked, Conflict) or checked.noted > candidate.noted:
+        return checked
     # Made exact for this winner only: the lists may be long.
-    known = attempt.footprint
-    return replace(met, footprint=replace(met.footprint, removes=known.removes, partitions=known.partitions))
+    known = candidate.footprint
+    return replace(checked, footprint=replace(checked.footprint, removes=known.removes, partitions=known.partitions))
 
 
-def _met(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None) -> Attempt | Finding:
-    mine = attempt.footprint
-    level = attempt.level if attempt.only_reads else effective_level(mine, attempt.level, attempt.operation)
+def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None) -> Candidate | Conflict:
+    mine = candidate.footprint
+    level = candidate.level if candidate.only_reads else effective_level(mine, candidate.level, candidate.operation)
     lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
-    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared, lost_rows=lost, window=window)
-    finding = check(encounter, _BEFORE_ROWS)
-    if finding is not None:
-        return _telling_rows(finding, attempt, winner, lookup)
-    merged = _adapted(attempt, winner, lookup)
+    comparison = Comparison(mine, winner, level, strict=candidate.strict, cleared=candidate.cleared, lost_rows=lost, window=window)
+    conflict = check(comparison, _BEFORE_ROWS)
+    if conflict is not None:
+        return _telling_rows(conflict, candidate, winner, lookup)
+    merged = _adapted(candidate, winner, lookup)
     if merged is not None:
-        encounter = replace(encounter, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
-    finding = check(encounter, _ROWS)
-    if finding is not None:
-        return finding
-    return _reading_on(attempt if merged is None or not merged.reconciled else _after(attempt, merged), winner, lookup)
+        comparison = replace(comparison, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
+    conflict = check(comparison, _ROWS)
+    if conflict is not None:
+        return conflict
+    return _reading_on(candidate if merged is None or not merged.reconciled else _after(candidate, merged), winner, lookup)
 
 
-def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) -> Attempt | Finding:
-    """Meet winners in the order of their versions, up to the first that stops the attempt."""
+def check_against_all(candidate: Candidate, winners: Iterable[Winner], lookup: VectorLookup) -> Candidate | Conflict:
+    """Check a candidate against winners in the order of their versions, up to the first that stops it."""
     for window in windows(winners):
         for winner in window.winners:
-            met = meet(attempt, winner, lookup, window)
-            if isinstance(met, Finding):
-                return met
-            attempt = met
-    return attempt
+            checked = check_against(candidate, winner, lookup, window)
+            if isinstance(checked, Conflict):
+                return checked
+            candidate = checked
+    return candidate
 
 
-def _telling_rows(finding: Finding, attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Finding:
-    """The finding, with the shared rows: if both changed rows and added them again elsewhere, the new files alone say less."""
-    if finding.rule.name != APPENDED or not attempt.footprint.row_level:
-        return finding
-    merged = _adapted(attempt, winner, lookup)
+def _telling_rows(conflict: Conflict, candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Conflict:
+    """The conflict, with the shared rows: if both changed rows and added them again elsewhere, the new files alone say less."""
+    if conflict.rule.name != APPENDED or not candidate.footprint.row_level:
+        return conflict
+    merged = _adapted(candidate, winner, lookup)
     if merged is None or not merged.shared:
-        return finding
-    return replace(finding, what=f"{finding.what}; both changed {shared_in_words(merged.shared)}")
+        return conflict
+    return replace(conflict, what=f"{conflict.what}; both changed {shared_in_words(merged.shared)}")
 
 
-def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | None:
+def _adapted(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Merge | None:
     """The actions adapted to a winner that changed the same files, or whose rows are replaced; None if neither applies."""
-    mine = attempt.footprint
-    if attempt.strict:
+    mine = candidate.footprint
+    if candidate.strict:
         return None
     # check: replacing-replaces
     if replaces(mine):
         if not winner.adds and not winner.removed:
             return None
-        actions = attempt.decoded()
-        return replace_all(actions, winner, _inside(mine, actions), attempt.now_ms)
+        actions = candidate.decoded()
+        return replace_all(actions, winner, _inside(mine, actions), candidate.now_ms)
     if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
         return None
     # check: databricks-minds-z-orders
@@ -189,10 +189,10 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
         return None
 
     def known(vector: DeletionVector) -> Rows:
-        planned = attempt.planned.get(vector.unique_id)
+        planned = candidate.planned.get(vector.unique_id)
         return lookup(vector) if planned is None else planned
 
-    return merge(attempt.decoded(), winner, attempt.transaction_id, known)
+    return merge(candidate.decoded(), winner, candidate.transaction_id, known)
 
 
 def _ordered_anew(mine: Footprint, winner: Winner) -> bool:
@@ -211,11 +211,11 @@ def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFil
     return lambda adds: [add for add in adds if partition_key(add.partition_values) in own]
 
 
-def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt:
-    """The attempt with its reads moved along: what it read is now in the files and rows that the winner's compaction wrote."""
-    mine = attempt.footprint
-    if attempt.strict or not mine.row_level or not winner.removed:
-        return attempt
+def _reading_on(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Candidate:
+    """The candidate with its reads moved along: what it read is now in the files and rows that the winner's compaction wrote."""
+    mine = candidate.footprint
+    if candidate.strict or not mine.row_level or not winner.removed:
+        return candidate
     kept = {add.path for add in winner.adds}
     read = {*(mine.read_files or ()), *mine.read_rows} - kept
     gone = {path: winner.removed[path] for path in read if path in winner.removed}
@@ -224,7 +224,7 @@ def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attem
     rows = [path for path in mine.read_rows if path in moved]
     # check: what-was-read-follows-a-compaction (always)
     if not files and not rows:
-        return attempt
+        return candidate
     made = {add.path for add in winner.adds if not add.data_change}
     outputs: set[str] = set()
     read_rows = {path: text for path, text in mine.read_rows.items() if path not in moved}
@@ -242,7 +242,7 @@ def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attem
     read_files = mine.read_files
     if read_files is not None:
         read_files = (*(path for path in read_files if path not in moved), *sorted(outputs))
-    return replace(attempt, footprint=replace(mine, read_files=read_files, read_rows=read_rows))
+    return replace(candidate, footprint=replace(mine, read_files=read_files, read_rows=read_rows))
 
 
 def _is_coarse(mine: Footprint, winner: Winner) -> bool:
@@ -251,12 +251,12 @@ def _is_coarse(mine: Footprint, winner: Winner) -> bool:
     return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
 
 
-def _exact(attempt: Attempt, winner: Winner) -> Attempt:
+def _exact(candidate: Candidate, winner: Winner) -> Candidate:
     """A copy that lists, from the actions, the files removed by both and the partitions touched."""
-    mine = attempt.footprint
+    mine = candidate.footprint
     removes: list[str] = []
     touched: set[str] | None = set() if mine.scope is None and mine.partitions is None else None
-    for action in attempt.each():
+    for action in candidate.each():
         if not isinstance(action, (AddFile, RemoveFile)):
             continue
         if isinstance(action, RemoveFile) and action.path in winner.removed:
@@ -267,17 +267,17 @@ def _exact(attempt: Attempt, winner: Winner) -> Attempt:
             else:
                 touched.add(partition_key(action.partition_values))
     partitions = mine.partitions if touched is None else tuple(touched)
-    return replace(attempt, footprint=replace(mine, removes=tuple(removes), partitions=partitions))
+    return replace(candidate, footprint=replace(mine, removes=tuple(removes), partitions=partitions))
 
 
-def _after(attempt: Attempt, merged: Merge) -> Attempt:
+def _after(candidate: Candidate, merged: Merge) -> Candidate:
     return replace(
-        attempt,
-        # check: adapted-effects-are-derived-again (footprint_of(attempt.footprint, merged.actions) -> attempt.footprint)
-        footprint=footprint_of(attempt.footprint, merged.actions),
+        candidate,
+        # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, merged.actions) -> candidate.footprint)
+        footprint=footprint_of(candidate.footprint, merged.actions),
         actions=merged.actions,
-        notes=(*attempt.notes, *merged.what)[:_NOTES_MAX],
-        noted=attempt.noted + len(merged.what),
-        objects={**attempt.objects, **merged.objects},
-        planned={**attempt.planned, **merged.planned},
+        notes=(*candidate.notes, *merged.what)[:_NOTES_MAX],
+        noted=candidate.noted + len(merged.what),
+        objects={**candidate.objects, **merged.objects},
+        planned={**candidate.planned, **merged.planned},
     )

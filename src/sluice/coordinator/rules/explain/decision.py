@@ -20,9 +20,9 @@ from ....storage.data.vectors import Rows, read_vector
 from ....storage.dataclass import dataclass
 from ....storage.errors import MissingObject
 from ....storage.stores.memory import MemoryStore
-from ..conflicts import Finding, effective_level, refusal
+from ..conflicts import Conflict, effective_level, refusal
 from ..isolation import IsolationLevel
-from ..rebase import Attempt, meet
+from ..rebase import Candidate, check_against
 from ..refusal import Refusal
 from ..winner import Footprint, Winner, winner_of
 from .case_footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
@@ -101,23 +101,23 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     operation, _ = named_operation(case.own_operation)
     footprint, notes = footprint_of_case(table)
     own, _ = _traced(table, case.own_operation, case.own_actions)
-    attempt = Attempt("explain", operation, footprint, table.level, actions=own, strict=table.strict)
+    candidate = Candidate("explain", operation, footprint, table.level, actions=own, strict=table.strict)
     level = effective_level(footprint, table.level, operation)
     explained = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
     repeats = None if table.strict else _repeats(footprint, case)
     if repeats is not None:
         return replace(explained, because=repeats)
     for version, commit in enumerate(case.winning_commits, start=1):
-        actions, note = _traced(table, case.winning_operation, commit, touched=attempt.footprint.removes or ())
+        actions, note = _traced(table, case.winning_operation, commit, touched=candidate.footprint.removes or ())
         explained = replace(explained, notes=(*explained.notes, *note))
         winner = winner_of_case(table, read, version, actions, skip_adds=operation in BACKFILLS)
         refused, winner_did = _unsupported(read, winner) if table.strict else None, ""
         if refused is None:
-            met = meet(attempt, winner, _inline_rows)
-            if isinstance(met, Finding):
-                refused, winner_did = refusal(met), f"concerns {met.what}"
+            checked = check_against(candidate, winner, _inline_rows)
+            if isinstance(checked, Conflict):
+                refused, winner_did = refusal(checked), f"concerns {checked.what}"
             else:
-                attempt = met
+                candidate = checked
         if refused is not None:
             return replace(
                 explained,
@@ -126,11 +126,11 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
                 because=refused.message,
                 winning_version=version,
                 winning_operation=refused.winning_operation or None,
-                notes=(*explained.notes, *_unknown_rows(attempt, winner, refused.rule)),
+                notes=(*explained.notes, *_unknown_rows(candidate, winner, refused.rule)),
                 winner_did=winner_did,
             )
         table = table.after(actions)
-    return replace(explained, because=_why_not(attempt, table, level), rebased=attempt.rebased)
+    return replace(explained, because=_why_not(candidate, table, level), rebased=candidate.rebased)
 
 
 def _repeats(mine: Footprint, case: Case) -> str | None:
@@ -158,17 +158,17 @@ def _traced(
     ] if files else []
 
 
-def _why_not(attempt: Attempt, table: CaseTable, level: IsolationLevel) -> str:
+def _why_not(candidate: Candidate, table: CaseTable, level: IsolationLevel) -> str:
     """Why nothing stops the transaction."""
     count = len(table.case.winning_commits)
     if not count:
         return "no commit came first"
     came = f"the {count} commits that came first" if count > 1 else "the commit that came first"
-    if attempt.rebased:
-        return f"no rule applies to {came}; {'; '.join(attempt.rebased)}"
+    if candidate.rebased:
+        return f"no rule applies to {came}; {'; '.join(candidate.rebased)}"
     if table.policy.by_classes:
-        return f"the matrix of {table.policy.value} allows a later {attempt.footprint.kind} after {came}"
-    if attempt.footprint.plain_append:
+        return f"the matrix of {table.policy.value} allows a later {candidate.footprint.kind} after {came}"
+    if candidate.footprint.plain_append:
         return f"it only adds files and read nothing, so nothing that {came} added or removed matters"
     if level is not table.level:
         return f"it changes no data, so only the writes of both are compared, and no rule applies to {came}"
@@ -205,14 +205,14 @@ def _inline_rows(vector: DeletionVector) -> Rows:
     return read_vector(MemoryStore.open("no-files"), vector)
 
 
-def _unknown_rows(attempt: Attempt, winner: Winner, rule: str) -> list[str]:
+def _unknown_rows(candidate: Candidate, winner: Winner, rule: str) -> list[str]:
     """A remark if the verdict depends on rows, which a case does not have."""
-    if not attempt.footprint.row_level:
+    if not candidate.footprint.row_level:
         return []
     if rule == "appended-what-i-read":
         return ["a commit would read the added files, and be refused only if they contain rows that were read"]
-    both = winner.removed.keys() & {a.path for a in attempt.decoded() if isinstance(a, RemoveFile)}
-    files = [a for a in (*attempt.decoded(), *winner.adds) if isinstance(a, AddFile) and a.path in both]
+    both = winner.removed.keys() & {a.path for a in candidate.decoded() if isinstance(a, RemoveFile)}
+    files = [a for a in (*candidate.decoded(), *winner.adds) if isinstance(a, AddFile) and a.path in both]
     if not any(add.deletion_vector is not None and add.deletion_vector.storage_type != "i" for add in files):
         return []
     return ["deletion vectors in files are not read here: write them inline (storageType i) to have rows compared"]
