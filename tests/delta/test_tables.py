@@ -312,6 +312,7 @@ def test_every_operation_that_commits_takes_if_version(made: Made, place: Place,
     table = made(MON)
     for _ in range(2):
         place.table().append(place.table().snapshot().to_arrow())
+    table.addFeatureSupport("changeDataFeed")
     past, now = place.table().version - 1, place.table().version
     first_ms = min(each.timestamp for each in place.table().history())
     first = datetime.fromtimestamp(first_ms / 1000, ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone"))))
@@ -320,7 +321,8 @@ def test_every_operation_that_commits_takes_if_version(made: Made, place: Place,
         lambda version: table.restoreToVersion(0, if_version=version),
         lambda version: table.restoreToTimestamp(first.strftime("%Y-%m-%d %H:%M:%S.%f"), if_version=version),
         lambda version: table.optimize(if_version=version).executeZOrderBy("id"),
-        lambda version: table.addFeatureSupport("changeDataFeed", if_version=version),
+        lambda version: table.addFeatureSupport("deletionVectors", if_version=version),
+        lambda version: table.dropFeatureSupport("changeDataFeed", if_version=version),
         lambda version: table.upgradeTableProtocol(3, 7, if_version=version),
     ]
     for operation in operations:
