@@ -49,18 +49,18 @@ def consume_the_rest(worker: Worker) -> None:
     worker.diary.note("followed", table=CONSUMED, version=version)
 
 
-def _consumer(worker: Worker, **waits: Any) -> Any:
+def _consumer(worker: Worker, **waits: Any) -> sluice.Consumer:
     limits: dict[str, Any] = worker.dice.choice(({}, {"max_versions": 4}, {"max_versions": 50}, {"max_bytes": 1}))
     return worker.table(SOURCE).consumer("notes", into=[worker.table(CONSUMED)], **limits, **waits)
 
 
-def _note(worker: Worker, consumer: Any, batch: sluice.ChangeBatch) -> None:
+def _note(worker: Worker, consumer: sluice.Consumer, batch: sluice.ChangeBatch) -> None:
     """One commit for the batch; it comes again unless that is known to have happened."""
     rows = list(_notes(batch))
     try:
         with consumer.transaction(timeout_s=worker.to.patience_s) as transaction:
             if rows:
-                transaction.append(worker.table(CONSUMED), arrow(rows))
+                transaction.part(worker.table(CONSUMED)).append(arrow(rows))
     except sluice.errors.SluiceError as error:
         answer = answer_of(error)
         worker.diary.note("not consumed", version=batch.version, answer=answer, error=f"{type(error).__name__}: {error}"[:300])

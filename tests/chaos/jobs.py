@@ -156,7 +156,7 @@ def _jointly(worker: Worker, kind: str, does: Mapping[str, list[Step]]) -> str:
         try:
             for name, steps in does.items():
                 for step in steps:
-                    perform(begun, step, tables[name])
+                    perform(begun.part(tables[name]), step)
             worker.diary.note("filing", op=operation, id=begun.id)
             info = worker.persist(begun)
             assert isinstance(info, sluice.CommitInfo)

@@ -261,19 +261,19 @@ def answer_of(error: sluice.errors.SluiceError) -> str:
     return next((answer for kind, answer in kinds if isinstance(error, kind)), "broken")
 
 
-def perform(begun: Any, step: Step, *table: Any) -> None:
-    """Do a step in an open transaction, of one table or (`table` given) of several."""
+def perform(begun: sluice.Transaction, step: Step) -> None:
+    """Do a step in an open transaction, or in its part in one of several tables."""
     what = step["do"]
     if what == "append":
-        begun.append(*table, arrow(step["rows"]))
+        begun.append(arrow(step["rows"]))
     elif what == "upsert":
-        begun.upsert(*table, arrow(step["rows"]), on="id")
+        begun.upsert(arrow(step["rows"]), on="id")
     elif what == "overwrite":
-        begun.overwrite(*table, arrow(step["rows"]), where=where(step))
+        begun.overwrite(arrow(step["rows"]), where=where(step))
     elif what == "update":
-        begun.update(*table, {"value": f"value + {step['add']}"}, where(step))
+        begun.update({"value": f"value + {step['add']}"}, where(step))
     else:
-        begun.delete(*table, where(step))
+        begun.delete(where(step))
 
 
 def main() -> None:
