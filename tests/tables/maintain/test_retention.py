@@ -92,7 +92,6 @@ class AnHourBehind(SystemClock):
         return super().now_ms() - HOUR_MS
 
 
-@pytest.mark.notices("a-removal-counts-from-its-version")
 def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place: Place) -> None:
     """The log says that the files were removed an hour ago: it is a moment ago that they were."""
     table = filled(place)
@@ -106,17 +105,36 @@ def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place
     assert set(counted(table.vacuum(retain_hours=0.5, force=True))) == {"replaced"}
 
 
+@pytest.mark.notices("a-removal-counts-from-its-version")
+def test_a_removal_that_tells_an_earlier_time_than_its_version_counts_from_its_version(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release before this one wrote its writer's clock into the log, which may have been behind."""
+    monkeypatch.setattr(RecentFiles, "due", lambda _: False)  # it would notice what is done to the log here
+    filled(place).overwrite(flights(("LGA", 1, 9)))
+    move_removals(place, -HOUR_MS)
+    table = Writer(place).table
+    assert table.vacuum(retain_hours=0.5, force=True).garbage == ()
+    later(place, HOUR_MS)
+    assert counted(table.vacuum(retain_hours=0.5, force=True)) == {"replaced": 2}
+
+
+def move_removals(place: Place, by_ms: int) -> None:
+    """Change what version 2 of the log says about the times of its removals."""
+    key = commit_path(2)
+    actions = [json.loads(line) for line in disk_of(place).objects[key][0].splitlines()]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] += by_ms
+    disk_of(place).objects[key] = (b"\n".join(json.dumps(each).encode() for each in actions), disk_of(place).objects[key][1])
+
+
 @pytest.mark.notices("replaced-files-are-kept-for-a-time")
 def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the protocol a file is kept for as long as its removal asks for; another engine's clock may have been ahead."""
     monkeypatch.setattr(RecentFiles, "due", lambda _: False)  # it would notice what is done to the log here
     filled(place).overwrite(flights(("LGA", 1, 9)))
-    key = commit_path(2)
-    actions = [json.loads(line) for line in disk_of(place).objects[key][0].splitlines()]
-    for action in actions:
-        if "remove" in action:
-            action["remove"]["deletionTimestamp"] += 2 * HOUR_MS
-    disk_of(place).objects[key] = (b"\n".join(json.dumps(each).encode() for each in actions), disk_of(place).objects[key][1])
+    move_removals(place, 2 * HOUR_MS)
     table = Writer(place).table  # which has none of it in hand
     later(place, 7 * DAY_MS + HOUR_MS)
     assert table.vacuum().garbage == ()
