@@ -23,7 +23,7 @@ def attach(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], li
     """The `__getattr__`, `__dir__` and `__all__` of the module of this name; its first statement `if` has the imports."""
     module = sys.modules[name]
     assert module.__spec__ is not None
-    loader: Any = module.__spec__.loader  # also that of a zip file, in which Spark's executors may get sluice
+    loader: Any = module.__spec__.loader  # a zip file has one, too: Spark's executors may import sluice from it
     statements = ast.parse(loader.get_data(module.__spec__.origin)).body
     imports = next(each.body for each in statements if isinstance(each, ast.If))
     home_of = {alias.name: each.module or alias.name for each in imports if isinstance(each, ast.ImportFrom) for alias in each.names}

@@ -331,6 +331,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "circles-are-found": "requests that wait for each other wait for ever",
         "the-youngest-gives-in": "every request in a circle gives up, and none gets through",
         "losers-have-their-turn": "a transaction that lost begins again like any other",
+        "no-answer-gives-priority-up": "an attempt whose outcome is unknown keeps others out for as long as its process lives",
         "turns-stop-others": "a granted turn stops nobody",
         "appends-pass-turns": "plain appends wait for a turn",
         "lost-data-are-noticed": "a client keeps asking for its former session after the ensemble has lost its data",

@@ -70,8 +70,8 @@ def list_tables(catalog: Catalog, as_json: bool, namespace: str | None) -> None:
 @_in_catalog
 def show_table(catalog: Catalog, as_json: bool, name: str) -> None:
     """Show where the table of a name is."""
-    found = catalog.describe(name)
-    facts = {"name": found.full_name, "location": found.location, "kind": _kind(found), "named": time_text(found.named_ms)}
+    table = catalog.describe(name)
+    facts = {"name": table.full_name, "location": table.location, "kind": _kind(table), "named": time_text(table.named_ms)}
     print_facts(facts, as_json=as_json)
 
 
@@ -81,8 +81,8 @@ def show_table(catalog: Catalog, as_json: bool, name: str) -> None:
 @_in_catalog
 def register_table(catalog: Catalog, as_json: bool, name: str, location: str) -> None:
     """Give a name to the table at a location; a plain Delta table is attached first."""
-    found = catalog.register(name, location)
-    _print_named("registered", found, as_json=as_json)
+    table = catalog.register(name, location)
+    _print_named("registered", table, as_json=as_json)
 
 
 @tables.command("rename")
@@ -91,8 +91,8 @@ def register_table(catalog: Catalog, as_json: bool, name: str, location: str) ->
 @_in_catalog
 def rename_table(catalog: Catalog, as_json: bool, name: str, new_name: str) -> None:
     """Give a table another name; its data stay where they are."""
-    found = catalog.rename(name, new_name)
-    _print_named("renamed", found, as_json=as_json)
+    table = catalog.rename(name, new_name)
+    _print_named("renamed", table, as_json=as_json)
 
 
 @tables.command("drop")
@@ -104,15 +104,15 @@ def rename_table(catalog: Catalog, as_json: bool, name: str, new_name: str) -> N
 @_in_catalog
 def drop_table(catalog: Catalog, as_json: bool, name: str, keep_data: bool | None, yes: bool) -> None:
     """Drop a table by its name. Its data can be brought back until `sluice tables vacuum`; an external table only loses its name."""
-    found = catalog.describe(name)
+    table = catalog.describe(name)
     if not yes:
-        click.confirm(f"drop {found.full_name} at {found.location}?", abort=True, err=True)
+        click.confirm(f"drop {table.full_name} at {table.location}?", abort=True, err=True)
     dropped = catalog.drop(name, keep_data=keep_data)
     if dropped is None:
         print_facts(
-            {"dropped": None, **asdict(found)},
+            {"dropped": None, **asdict(table)},
             as_json=as_json,
-            text=f"name taken away: {found.full_name}; the table stays at {found.location}",
+            text=f"name taken away: {table.full_name}; the table stays at {table.location}",
         )
     else:
         print_facts(
@@ -124,11 +124,11 @@ def drop_table(catalog: Catalog, as_json: bool, name: str, keep_data: bool | Non
 @_in_catalog
 def list_dropped(catalog: Catalog, as_json: bool) -> None:
     """List the dropped tables whose data are still there, latest first."""
-    found = catalog.dropped()
+    dropped_tables = catalog.dropped()
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(each) for each in dropped_tables])
     else:
-        print_grid(_DROPPED, [_dropped_row(each) for each in found])
+        print_grid(_DROPPED, [_dropped_row(each) for each in dropped_tables])
 
 
 @tables.command("undrop")
@@ -140,8 +140,8 @@ def list_dropped(catalog: Catalog, as_json: bool) -> None:
 @_in_catalog
 def undrop_table(catalog: Catalog, as_json: bool, name: str, new_name: str | None, drop_id: str | None) -> None:
     """Bring a dropped table back."""
-    found = catalog.undrop(name, new_name=new_name, drop_id=drop_id)
-    _print_named("brought back", found, as_json=as_json)
+    table = catalog.undrop(name, new_name=new_name, drop_id=drop_id)
+    _print_named("brought back", table, as_json=as_json)
 
 
 @tables.command("vacuum")

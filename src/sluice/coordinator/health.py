@@ -96,8 +96,8 @@ def _ensemble(address: Address, timeout_s: float) -> tuple[tuple[Server, ...], t
         return (), (Check("servers", True, told), Check("in sync", True, told))
     hosts = hosts_of(address)
     if not hosts:
-        told = "where the embedded server is cannot be known: it does not run"
-        return (), (Check("servers", None, told), Check("in sync", None, told))
+        reason = "where the embedded server is cannot be known: it does not run"
+        return (), (Check("servers", None, reason), Check("in sync", None, reason))
     look = partial(ask_servers, hosts, tls=Trust.of(address).tls if address.tls else None, timeout_s=timeout_s)
     servers, behind = await_sync(look, timeout_s)
     return tuple(servers), judge_servers(servers, behind)

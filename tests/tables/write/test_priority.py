@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 import sluice
+from sluice.coordinator.commit import driver
+from sluice.coordinator.limits import Limits
 from sluice.coordinator.service.clock import Timeout
 from sluice.tables.transact import repeated
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -185,6 +187,22 @@ def test_it_commits_in_another_thread_too(place: Place, table: sluice.Table) -> 
     again.update({"delay": "delay + 100"}, JFK)
     by_another(again.commit)
     assert again.state == "committed"
+
+
+@pytest.mark.notices("no-answer-gives-priority-up")
+def test_an_attempt_without_an_answer_lets_the_others_go_on(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller may never ask again. It was filed, so it is decided: refused, since its lease is gone."""
+    slow = place.open(application="long", limits=Limits(fast_path=False))
+    again = slow.begin(after=lose(table, place))
+    again.update({"delay": "delay + 100"}, JFK)
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.CommitLoop, "run", lambda loop, _=(): loop._give_up())
+        with pytest.raises(sluice.errors.OutcomeUnknown):
+            again.commit()
+    by_another(lambda: place.open(timeout_s=20, application="short").update({"delay": "delay + 1"}, JFK))
+    with pytest.raises(sluice.errors.LeaseLost):
+        again.commit()
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2), ("LGA", 1, 0)]
 
 
 def test_other_transactions_of_its_thread_pass(place: Place, table: sluice.Table) -> None:

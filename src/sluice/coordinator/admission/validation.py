@@ -85,9 +85,9 @@ def validated(table: CoordinatedTable, change: Change, candidate: Candidate, hea
     if candidate.footprint.app_versions:
         # check: applications-are-depended-on-from-the-plan-on (change.began + 1 -> change.read_version + 1)
         for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
-            found = check(Comparison(candidate.footprint, winner, candidate.level), APPLICATION)
-            if found is not None:
-                raise refusal_error(refusal(found), change.transaction_id)
+            conflict = check(Comparison(candidate.footprint, winner, candidate.level), APPLICATION)
+            if conflict is not None:
+                raise refusal_error(refusal(conflict), change.transaction_id)
     # check: validated-up-to-the-head (head.version + 1 -> head.version)
     versions = range(change.read_version + 1, head.version + 1)
     for window in windows(_winners(table, change, versions)):

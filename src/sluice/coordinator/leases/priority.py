@@ -69,9 +69,9 @@ def priority_after(losses: int, reads: Sequence[tuple[TableLeases, PartitionScop
     if losses and reads:
         mode, whole = _STEPS[min(losses, len(_STEPS)) - 1]
         name = f"after {losses} {'loss' if losses == 1 else 'losses'}"
-        wanted = [table.wanted(mode, None if whole else scope, name) for table, scope in reads]
+        requests = [table.wanted(mode, None if whole else scope, name) for table, scope in reads]
         try:
-            return Priority(losses, acquire(reads[0][0].home, wanted, Deadline.after(wait.left_s / 2, wait.clock)))
+            return Priority(losses, acquire(reads[0][0].home, requests, Deadline.after(wait.left_s / 2, wait.clock)))
         except (NotCommitted, Unavailable) as without:
-            _log.info("a transaction goes on without its turn %s: %s", name, without)
+            _log.info("a transaction goes on without priority %s: %s", name, without)
     return Priority(losses)

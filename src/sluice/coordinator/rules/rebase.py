@@ -129,8 +129,8 @@ def _check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, w
     if isinstance(checked, Conflict) or checked.noted > candidate.noted:
         return checked
     # Made exact for this winner only: the lists may be long.
-    known = candidate.footprint
-    return replace(checked, footprint=replace(checked.footprint, removes=known.removes, partitions=known.partitions))
+    coarse = candidate.footprint
+    return replace(checked, footprint=replace(checked.footprint, removes=coarse.removes, partitions=coarse.partitions))
 
 
 def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None) -> Candidate | Conflict:

@@ -3,7 +3,7 @@
 The footprint of a transaction is what it read, as its intent declares, and what it does, as its actions say. Everybody derives the second
 half from the actions themselves, so an intent cannot hide what it does.
 
-A transaction meets winners one after the other, and compares the files of a window of them with its conditions together: Arrow
+A transaction is checked against winners one after the other, and compares the files of a window of them with its conditions together: Arrow
 takes about as long for one file as for a hundred. A file's answer never depends on other files, so a window changes how long a
 decision takes, and never what is decided.
 """
@@ -28,9 +28,8 @@ from .removed_files import Removals, RemovedFiles
 _WINNERS_MAX: Final = 256
 """The most winners whose files are looked at together: work that is wasted if the first of them stops the transaction."""
 
-
 LISTED_MAX: Final = 500
-"""The most removed files, and the most partitions, that a footprint lists. The same for every client: leases are compared with these."""
+"""A footprint lists no more removed files and partitions. Every client has the same limit, since leases are compared with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +157,12 @@ class Member:
     @property
     def footprint(self) -> Footprint:
         """What it read and does. Raises CorruptLogFile for actions that do not parse."""
-        known = self._footprint
-        if known is None:
+        footprint = self._footprint
+        if footprint is None:
             actions = decode_text(self.actions, name=f"transaction {self.intent.transaction_id}") if self.actions else ()
-            known = footprint_of(self.intent.reads, actions)
-            object.__setattr__(self, "_footprint", known)
-        return known
+            footprint = footprint_of(self.intent.reads, actions)
+            object.__setattr__(self, "_footprint", footprint)
+        return footprint
 
 
 @dataclass(frozen=True, slots=True)

@@ -364,7 +364,7 @@ def beside_others(
             if ends.over or not (taken.details.get("unfinished") or exists()):
                 raise
             _log.info("another client was faster: %s", taken)
-        except (ConcurrentModification, LeaseHeld) as lost:  # LeaseHeld: the other client lost before, and now has its turn
+        except (ConcurrentModification, LeaseHeld) as lost:  # LeaseHeld: the other client lost before, and now has priority
             if ends.over or not replaces:
                 raise
             _log.info("another client was faster: %s", lost)

@@ -121,6 +121,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             self._lost(refusal)
             raise
         except BaseException:  # nobody may ever ask again
+            # check: no-answer-gives-priority-up
             self._give_priority_up()
             raise
         return self._won(answer)
