@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -553,3 +554,30 @@ def test_a_vacuum_does_not_wait_for_a_consumer_that_nobody_runs(kept: Shop) -> N
     assert kept.source.reset_consumer("copy", None) == kept.source.refresh().version
     with kept.consumer() as consumer:
         assert consumed(consumer) == []
+
+
+def test_a_consumer_whose_transaction_lost_has_priority_in_the_next_one(shop: Shop) -> None:
+    shop.out.append(rows(100))
+
+    def by_another(where: str) -> None:
+        other = sluice.Table.open(shop.out.location, coordinator=shop.coordinator, timeout_s=0.5)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other.update, {"n": "n + 10"}, where).result(30)
+
+    with shop.consumer() as consumer:
+        next(consumer)
+        lost = consumer.transaction()
+        lost[shop.out].update({"n": "n + 1"}, "n = 100")
+        by_another("n = 100")
+        with pytest.raises(sluice.errors.ConcurrentModification):
+            lost.commit()
+        again = consumer.transaction()
+        assert again.losses == 1
+        again[shop.out].update({"n": "n + 1"}, "n = 110")
+        with pytest.raises(sluice.errors.LeaseHeld, match="after 1 loss'"):
+            by_another("n = 110")
+        again.commit()
+        assert again.losses == 0
+        next(consumer)
+        consumer.transaction().abort()
+        by_another("n = 111")
