@@ -64,9 +64,9 @@ def _levels(rule: Rule) -> str:
 
 
 def _policies(rule: Rule) -> str:
-    if rule.policies == frozenset(ConflictPolicy):
+    if rule.policies.keys() >= set(ConflictPolicy):
         return "all"
-    return "`maxcompute-*`" if all(policy.by_classes for policy in rule.policies) else "`delta`, `databricks`"
+    return "`maxcompute-*`" if rule.policies.keys() <= MATRICES.keys() else "`delta`, `databricks`"
 
 
 def rules_table() -> list[str]:

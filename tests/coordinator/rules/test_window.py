@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.coordinator.rules import winner as winners_module
-from sluice.coordinator.rules.conflicts import Conflict
+from sluice.coordinator.rules.conflicts import DELTA_LAKE, Conflict
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Candidate, check_against, check_against_all
@@ -69,12 +69,12 @@ def one_by_one(mine: Candidate, winners: Sequence[Winner]) -> Candidate | Confli
 
 
 @examples(300)
-@given(CONDITIONS, CONDITIONS, st.lists(winner(), max_size=6), LEVELS, st.sampled_from(ConflictPolicy), st.booleans(), st.integers(1, 3))
+@given(CONDITIONS, CONDITIONS, st.lists(winner(), max_size=6), LEVELS, st.sampled_from([*ConflictPolicy, DELTA_LAKE]), st.integers(1, 3))
 def test_met_together_or_one_by_one_the_verdict_is_the_same(
-    predicates: list[str], locks: list[str], drawn: list[Winner], level: IsolationLevel, policy: ConflictPolicy, strict: bool, size: int
+    predicates: list[str], locks: list[str], drawn: list[Winner], level: IsolationLevel, policy: str, size: int
 ) -> None:
     winners = [replace(each, version=version) for version, each in enumerate(drawn)]
-    mine = replace(attempt(footprint(predicates, locks, policy=policy.value), level), strict=strict)
+    mine = attempt(footprint(predicates, locks, policy=policy), level)
     with patch.object(winners_module, "_WINNERS_MAX", size):
         assert check_against_all(mine, winners, no_vectors) == one_by_one(mine, winners)
 

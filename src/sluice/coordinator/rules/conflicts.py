@@ -1,11 +1,11 @@
 """The conflict rules, as a table: Delta's ordered checks and MaxCompute's matrices.
 
 A rule asks one question about a transaction's reads and writes and a winner (a commit that came first), at some isolation
-levels and under some conflict policies. `check` asks the questions in the table's order and returns the first conflict. Pure:
-no I/O, no clock.
+levels and under some conflict policies, each of which may ask it in its own way. `check` asks the questions in the table's order and
+returns the first conflict. Pure: no I/O, no clock.
 
 Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
-Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics count; its reorganised files
+Delta, all towards fewer refusals and none of them under `DELTA_LAKE`: a winner's statistics count; its reorganised files
 (`dataChange` = false) and those that only got a deletion vector have no new rows, so they do not count as appended; with
 deletion vectors, reorganised files do not count as removed under a reader either, and changes of the same file are compared
 row by row (see `row_changes`). One difference goes the other way: a transaction that writes an application's number depends
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ...storage.actions import AddFile, Metadata
@@ -27,7 +28,7 @@ from ...storage.errors import UnsupportedFeature
 from ..times import text_of
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
-from .policies import conflicting_class
+from .policies import MATRICES, conflicting_class
 from .read_scope import ReadScope
 from .refusal import Refusal
 from .winner import Footprint, Window, Winner
@@ -39,9 +40,11 @@ _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
 _NOT_SERIALIZABLE: Final = _ALL - {IsolationLevel.SERIALIZABLE}
-_ANY: Final = frozenset(ConflictPolicy)
-_MATRICES: Final = frozenset(policy for policy in ConflictPolicy if policy.by_classes)
-_FILES: Final = _ANY - _MATRICES
+
+DELTA_LAKE: Final = "delta-lake"
+"""The policy of Delta Lake itself, without sluice's refinements: what `explain` compares with. No table has it."""
+_FILES: Final = (ConflictPolicy.DELTA, ConflictPolicy.DATABRICKS, DELTA_LAKE)
+_ANY: Final = (*_FILES, *MATRICES)
 
 _NAME_CHARACTERS_MAX: Final = 200
 _WHO_TEXTS: Final = {"application": "application", "host": "host", "transaction_id": "id"}
@@ -73,14 +76,13 @@ CHANGING_OPERATIONS: Final = (
 class Comparison:
     """The input of a rule: the transaction's reads and writes, the winner, and the level to compare them at.
 
-    `strict` compares like Delta Lake. `cleared` are added files that were read and contain nothing that the transaction
-    read; `reconciled` are files that both changed in compatible rows.
+    `cleared` are added files that were read and contain nothing that the transaction read; `reconciled` are files that both changed in
+    compatible rows.
     """
 
     mine: Footprint
     winner: Winner
     level: IsolationLevel
-    strict: bool = False
     cleared: frozenset[str] = frozenset()
     reconciled: frozenset[str] = frozenset()
     shared_rows: Mapping[str, int] = field(default_factory=dict)
@@ -89,12 +91,6 @@ class Comparison:
     """How many of the rows that I read were deleted by the winner, by file."""
     window: Window | None = None
     """The winner with those that I meet after it and before it; None if it is the only one."""
-
-    @property
-    def stops_all(self) -> bool:
-        """Whether every change of protocol or metadata stops concurrent writes."""
-        # check: databricks-refuses-all-beside-changes
-        return self.mine.policy == ConflictPolicy.DATABRICKS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +103,25 @@ class Conflict:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+Detect: TypeAlias = Callable[[Comparison], str | None]
+"""Asks a question: returns what is concerned, or None if the answer is no."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the table: name, question, scope, error and remedy.
-
-    `detect` returns what is concerned, or None if the answer to the question is no.
-    """
+    """One row of the table: name, question, scope, error and remedy."""
 
     name: str
     asks: str
-    levels: frozenset[IsolationLevel]
-    policies: frozenset[ConflictPolicy]
-    detect: Callable[[Comparison], str | None]
+    policies: Mapping[str, Detect]
+    """The policies that ask, each in its way."""
     error: str
     advice: str
+    levels: frozenset[IsolationLevel] = _ALL
 
 
-Questions: TypeAlias = Mapping[str, Mapping[IsolationLevel, tuple[Rule, ...]]]
-"""Rules in their order, by the policy's value and the level."""
+Questions: TypeAlias = Mapping[str, Mapping[IsolationLevel, tuple[tuple[Rule, Detect], ...]]]
+"""Rules in their order, by policy and level, each with the way in which this policy asks."""
 
 
 def _some(names: Iterable[str]) -> str:
@@ -140,7 +137,7 @@ def shared_in_words(rows: Mapping[str, int]) -> str:
 
 # check: rule-protocol-unsupported
 def _protocol_unsupported(at: Comparison) -> str | None:
-    if at.winner.protocol is None or at.strict:  # Delta Lake implements other features than sluice
+    if at.winner.protocol is None:
         return None
     try:
         check_writable(at.winner.protocol, at.winner.metadata or _NO_METADATA)
@@ -150,29 +147,31 @@ def _protocol_unsupported(at: Comparison) -> str | None:
 
 
 # check: rule-protocol-changed
+def _protocol_written(at: Comparison) -> str | None:
+    return None if at.winner.protocol is None else "the table's protocol"
+
+
 def _protocol_changed(at: Comparison) -> str | None:
-    winner = at.winner
-    if winner.protocol is None:
-        return None
-    if at.stops_all:
-        return "the table's protocol"
-    described = winner.protocol_change
+    described = at.winner.protocol_change
     taken = None if described is None else described.get("removed")
-    if at.mine.protocol or taken is None:
-        return "the table's protocol"
-    return f"the table's protocol, from which it took {_some(taken)}" if taken else None
+    written = _protocol_written(at)
+    if written is None or at.mine.protocol or taken is None:
+        return written
+    return f"{written}, from which it took {_some(taken)}" if taken else None
 
 
 # check: rule-metadata-changed
-def _metadata_changed(at: Comparison) -> str | None:
-    winner = at.winner
-    if winner.metadata is None:
+def _metadata_written(at: Comparison) -> str | None:
+    if at.winner.metadata is None:
         return None
-    described = winner.metadata_change
-    if not (at.mine.metadata or at.stops_all) and described is not None and is_harmless(described):
-        return None
+    described = at.winner.metadata_change
     keys = [] if described is None else list(described.get("configuration", {}))
     return f"the table's metadata ({_some(keys)})" if keys else "the table's metadata"
+
+
+def _metadata_changed(at: Comparison) -> str | None:
+    described = at.winner.metadata_change
+    return None if not at.mine.metadata and described is not None and is_harmless(described) else _metadata_written(at)
 
 
 # check: rule-same-domain
@@ -182,10 +181,11 @@ def _same_domain(at: Comparison) -> str | None:
 
 
 # check: rule-application-advanced
-def _application_advanced(at: Comparison) -> str | None:
+def _application_advanced(at: Comparison, *, only_read: bool = False) -> str | None:
+    """`only_read`: a number that the transaction writes counts only if it has read it."""
     theirs, mine = at.winner.app_versions, at.mine
     common = set(theirs).intersection(mine.read_apps)
-    if not at.strict:  # Delta Lake compares only those that a transaction has read
+    if not only_read:
         # check: applications-are-depended-on
         common |= {app for app, number in mine.app_versions.items() if theirs.get(app, number) != number}
     return f"application transaction {_some(common)}" if common else None
@@ -197,13 +197,13 @@ def _class_refused(at: Comparison) -> str | None:
 
 
 # check: rule-appended-what-i-read
-def _appended_what_i_read(at: Comparison) -> str | None:
+def _appended_what_i_read(at: Comparison, *, as_delta_lake: bool = False) -> str | None:
     mine = at.mine
     if mine.reads_nothing_here:
         return None
     # check: serializable-is-strict (at.level is IsolationLevel.WRITE_SERIALIZABLE -> True)
     lenient = at.level is IsolationLevel.WRITE_SERIALIZABLE and not mine.metadata
-    return _appended_where(at, mine.predicates, whole_table=mine.whole_table, blind=not lenient)
+    return _appended_where(at, mine.predicates, whole_table=mine.whole_table, blind=not lenient, as_delta_lake=as_delta_lake)
 
 
 # check: rule-appended-what-i-lock
@@ -211,31 +211,33 @@ def _appended_what_i_lock(at: Comparison) -> str | None:
     return _appended_where(at, at.mine.locks, whole_table=False, blind=True) if at.mine.locks else None
 
 
-def _appended_where(at: Comparison, predicates: tuple[str, ...], *, whole_table: bool, blind: bool) -> str | None:
+def _appended_where(
+    at: Comparison, predicates: tuple[str, ...], *, whole_table: bool, blind: bool, as_delta_lake: bool = False
+) -> str | None:
     """The partitions or files of the winner's new rows that may satisfy a predicate, according to statistics.
 
-    `blind`: blind appends count, too.
+    `blind`: blind appends count, too. `as_delta_lake`: files that were moved count, too, and statistics do not.
     """
     mine, winner = at.mine, at.winner
     if winner.blind_append and not blind:
         return None
-    # check: databricks-compares-partitions (mine.by_partitions and not at.strict -> False)
-    by_partitions = mine.by_partitions and not at.strict
+    # check: databricks-compares-partitions (mine.by_partitions -> False)
+    by_partitions = mine.by_partitions
 
     def candidates(winner: Winner) -> Sequence[AddFile]:
         if winner.blind_append and not blind:
             return ()
         if by_partitions:
             return [replace(a, stats=None) for a in winner.adds if _holds_new_rows(a, winner, whole=True)]
-        new = [a for a in winner.adds if at.strict or _holds_new_rows(a, winner, whole=False)]
+        new = [a for a in winner.adds if as_delta_lake or _holds_new_rows(a, winner, whole=False)]
         return winner.adds if len(new) == len(winner.adds) else new  # with what it knows of them already
 
     def touched(adds: Sequence[AddFile]) -> list[AddFile]:
         if not adds:
             return []
-        return ReadScope.of(predicates, mine.partition_types, mine.column_types).touched(adds, statistics=not at.strict)
+        return ReadScope.of(predicates, mine.partition_types, mine.column_types).touched(adds, statistics=not as_delta_lake)
 
-    if whole_table or not (mine.partition_types or (predicates and not at.strict)):
+    if whole_table or not (mine.partition_types or predicates):
         left = [a for a in candidates(winner) if a.path not in at.cleared]
         return f"files {_some(a.path for a in left)}" if left else None
     question = (predicates, blind, by_partitions)
@@ -261,7 +263,7 @@ def _removed_what_i_read(at: Comparison) -> str | None:
     if mine.blind_append or not winner.removed:
         return None
     removed = winner.removes
-    if mine.row_level and not at.strict:
+    if mine.row_level:
         removed = winner.lost
     if mine.whole_table or mine.read_files is None:
         return f"files {_some(removed)}" if removed else None
@@ -283,106 +285,98 @@ def _removed_what_i_remove(at: Comparison) -> str | None:
     return f"files {_some(common)}" if not shared else shared_in_words(shared)
 
 
-RULES: Final[tuple[Rule, ...]] = (
+RULES_BEFORE_ROWS: Final[tuple[Rule, ...]] = (
     Rule(
         "protocol-unsupported",
         "Did the winner change the protocol to one that this sluice does not implement?",
-        _ALL,
-        _ANY,
-        _protocol_unsupported,
+        dict.fromkeys(ConflictPolicy, _protocol_unsupported),
         "ProtocolChangedException",
         "use a newer sluice",
     ),
     Rule(
         "protocol-changed",
         "Did the winner change the protocol, and do I too, or did it take a feature away? (under `databricks`: did it change it at all?)",
-        _ALL,
-        _ANY,
-        _protocol_changed,
+        # check: databricks-refuses-all-beside-changes (_protocol_written -> _protocol_changed)
+        {**dict.fromkeys(_ANY, _protocol_changed), ConflictPolicy.DATABRICKS: _protocol_written},
         "ProtocolChangedException",
         "open the table again and repeat the operation; change the protocol when nobody writes",
     ),
     Rule(
         "metadata-changed",
         "Did the winner change schema, partitioning or properties, other than by what concerns no writer? (under `databricks`: at all?)",
-        _ALL,
-        _ANY,
-        _metadata_changed,
+        # check: databricks-refuses-all-beside-changes (_metadata_written -> _metadata_changed)
+        {**dict.fromkeys(_ANY, _metadata_changed), ConflictPolicy.DATABRICKS: _metadata_written},
         "MetadataChangedException",
         "refresh the table and repeat the operation; change schema and properties in one job only",
     ),
     Rule(
         "same-domain",
         "Did the winner write a metadata domain that I write too?",
-        _ALL,
-        _ANY,
-        _same_domain,
+        dict.fromkeys(_ANY, _same_domain),
         "ConcurrentTransactionException",
         "let one job write this metadata domain",
     ),
     Rule(
         "application-advanced",
         "Did the winner write the application transaction that I read, or another number of the one that I write?",
-        _ALL,
-        _ANY,
-        _application_advanced,
+        {**dict.fromkeys(_ANY, _application_advanced), DELTA_LAKE: partial(_application_advanced, only_read=True)},
         "ConcurrentTransactionException",
         "run one instance of this application (or stream checkpoint) at a time",
     ),
     Rule(
         "class-refused",
         "Does the policy's matrix refuse my kind of operation after the winner's in a partition that both touch?",
-        _ALL,
-        _MATRICES,
-        _class_refused,
+        dict.fromkeys(MATRICES, _class_refused),
         "PolicyConflictException",
         "repeat the operation; let jobs that run at the same time work on their own partitions",
     ),
     Rule(
         APPENDED,
         "Did the winner add files where I read? (under WriteSerializable blind appends do not count)",
-        _NOT_SNAPSHOT,
-        _FILES,
-        _appended_what_i_read,
+        {**dict.fromkeys(_FILES, _appended_what_i_read), DELTA_LAKE: partial(_appended_what_i_read, as_delta_lake=True)},
         "ConcurrentAppendException",
         "repeat the operation, or name the partitions it works on in its condition",
+        _NOT_SNAPSHOT,
     ),
     Rule(
         APPENDED_LOCKED,
         "Did the winner add files, blindly or not, where I read for update?",
-        _NOT_SERIALIZABLE,
-        _FILES,
-        _appended_what_i_lock,
+        dict.fromkeys(_FILES, _appended_what_i_lock),
         "ConcurrentAppendException",
         "repeat the operation; read for update only the rows that must not change",
+        _NOT_SERIALIZABLE,
     ),
     Rule(
         "removed-what-i-read",
         "Did the winner remove a file that I read (with deletion vectors: a row of it that I read)?",
-        _ALL,
-        _FILES,
-        _removed_what_i_read,
+        dict.fromkeys(_FILES, _removed_what_i_read),
         "ConcurrentDeleteReadException",
         "repeat the operation, or name the partitions it works on in its condition",
     ),
+)
+"""The rules that are checked before changes of the same file are compared row by row."""
+RULES_OF_ROWS: Final[tuple[Rule, ...]] = (
     Rule(
         "removed-what-i-remove",
         "Did the winner remove a file that I remove too (with deletion vectors: the same row of it)?",
-        _ALL,
-        _ANY,
-        _removed_what_i_remove,
+        dict.fromkeys(_ANY, _removed_what_i_remove),
         "ConcurrentDeleteDeleteException",
         "repeat the operation; give jobs that rewrite data their own partitions",
     ),
 )
+"""The rule that is checked after it."""
+RULES: Final = RULES_BEFORE_ROWS + RULES_OF_ROWS
 
 
 def questions(rules: Iterable[Rule]) -> Questions:
     """What the rules ask, for each policy and level. Looking this up costs a decision less than asking each rule whether it applies."""
     asked = tuple(rules)
     return {
-        policy.value: {level: tuple(each for each in asked if level in each.levels and policy in each.policies) for level in _ALL}
-        for policy in ConflictPolicy
+        policy: {
+            level: tuple((each, each.policies[policy]) for each in asked if level in each.levels and policy in each.policies)
+            for level in _ALL
+        }
+        for policy in _ANY
     }
 
 
@@ -403,8 +397,8 @@ def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> I
 
 def check(comparison: Comparison, rules: Questions = _EVERY) -> Conflict | None:
     """The first rule by which the winner stops the transaction, or None if both can commit."""
-    for rule in rules[comparison.mine.policy][comparison.level]:
-        what = rule.detect(comparison)
+    for rule, detect in rules[comparison.mine.policy][comparison.level]:
+        what = detect(comparison)
         if what is not None:
             return Conflict(rule, comparison.winner, what)
     return None
@@ -460,7 +454,7 @@ def _in_words(who: Mapping[str, str | int]) -> str:
 
 def replaces(mine: Footprint) -> bool:
     """Whether the transaction replaces everything that exists when its turn comes, like MaxCompute's overwrite."""
-    return mine.kind == Kind.OVERWRITE.value and ConflictPolicy(mine.policy).by_classes and mine.scope is not None
+    return mine.kind == Kind.OVERWRITE.value and mine.policy in MATRICES and mine.scope is not None
 
 
 def _partition(add: AddFile) -> str:

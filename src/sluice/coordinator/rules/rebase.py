@@ -20,19 +20,31 @@ from ...storage.actions.lineage import moved_rows
 from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .conflicts import APPENDED, RULES, Comparison, Conflict, check, effective_level, questions, replaces, shared_in_words
+from .conflicts import (
+    APPENDED,
+    RULES_BEFORE_ROWS,
+    RULES_OF_ROWS,
+    Comparison,
+    Conflict,
+    check,
+    effective_level,
+    questions,
+    replaces,
+    shared_in_words,
+)
 from .intent import OWN_PARTITIONS, Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
+from .policies import MATRICES
 from .read_scope import ReadScope
 from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
 from .winner import Footprint, Member, Window, Winner, footprint_of, partition_key, windows
 
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
 _NOTES_MAX: Final = 50
-_BEFORE_ROWS: Final = questions(RULES[:-1])
-_ROWS: Final = questions(RULES[-1:])
-_REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.value)
+_BEFORE_ROWS: Final = questions(RULES_BEFORE_ROWS)
+_ROWS: Final = questions(RULES_OF_ROWS)
+_REORGANISES: Final = (Kind.MINOR, Kind.MAJOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class Candidate:
 
     `encoded` are its actions as filed; `actions` are they decoded, once needed, and adapted to the winners so
     far; `notes` describe the adaptations, the first of `noted` in all; `objects` are vectors that were made for it, and
-    `planned` their rows. `strict` compares like Delta Lake; `cleared` are winners' files known not to contain what was read.
+    `planned` their rows; `cleared` are winners' files known not to contain what was read.
     `only_reads`: this table's share of a transaction over several tables that only reads here.
     """
 
@@ -56,7 +68,6 @@ class Candidate:
     noted: int = 0
     objects: Mapping[str, bytes] = field(default_factory=dict)
     planned: Mapping[str, Rows] = field(default_factory=dict)
-    strict: bool = False
     cleared: frozenset[str] = frozenset()
     only_reads: bool = False
 
@@ -137,7 +148,7 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
     mine = candidate.footprint
     level = candidate.level if candidate.only_reads else effective_level(mine, candidate.level, candidate.operation)
     lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
-    comparison = Comparison(mine, winner, level, strict=candidate.strict, cleared=candidate.cleared, lost_rows=lost, window=window)
+    comparison = Comparison(mine, winner, level, cleared=candidate.cleared, lost_rows=lost, window=window)
     conflict = check(comparison, _BEFORE_ROWS)
     if conflict is not None:
         return _telling_rows(conflict, candidate, winner, lookup)
@@ -174,8 +185,6 @@ def _telling_rows(conflict: Conflict, candidate: Candidate, winner: Winner, look
 def _adapted(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Merge | None:
     """The actions adapted to a winner that changed the same files, or whose rows are replaced; None if neither applies."""
     mine = candidate.footprint
-    if candidate.strict:
-        return None
     # check: replacing-replaces
     if replaces(mine):
         if not winner.adds and not winner.removed:
@@ -214,7 +223,7 @@ def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFil
 def _reading_on(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Candidate:
     """The candidate with its reads moved along: what it read is now in the files and rows that the winner's compaction wrote."""
     mine = candidate.footprint
-    if candidate.strict or not mine.row_level or not winner.removed:
+    if not mine.row_level or not winner.removed:
         return candidate
     kept = {add.path for add in winner.adds}
     read = {*(mine.read_files or ()), *mine.read_rows} - kept
@@ -247,7 +256,7 @@ def _reading_on(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> C
 
 def _is_coarse(mine: Footprint, winner: Winner) -> bool:
     """Whether the footprint omitted, because of its length, something that a rule needs."""
-    by_partitions = ConflictPolicy(mine.policy).by_classes and mine.scope is None
+    by_partitions = mine.policy in MATRICES and mine.scope is None
     return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
 
 

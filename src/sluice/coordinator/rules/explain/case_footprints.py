@@ -17,6 +17,7 @@ from ....storage.jsontext import dumps, loads
 from ....storage.log.replay import ReplayState
 from ....storage.pruning.predicate import Predicate
 from ....storage.schema.schema import StructField, StructType, schema_to_json, to_arrow
+from ..conflicts import DELTA_LAKE
 from ..intent import DeclaredReads
 from ..isolation import ISOLATION_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
 from ..operation_kinds import Kind, class_of
@@ -152,7 +153,7 @@ def footprint_of_case(table: CaseTable) -> tuple[Footprint, list[str]]:
         whole_table=any(read.op == "readWholeTable" for read in case.reads),
         read_apps=tuple(read.app_id for read in case.reads if read.op == "txnVersion"),
         kind=kind.value,
-        policy=table.policy.value,
+        policy=DELTA_LAKE if table.strict else table.policy.value,
         row_level=table.row_level,
         scope=_scope(case, predicates, adds, removes) if kind is Kind.OVERWRITE else None,
     )

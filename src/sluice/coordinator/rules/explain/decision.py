@@ -101,7 +101,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     operation, _ = named_operation(case.own_operation)
     footprint, notes = footprint_of_case(table)
     own, _ = _traced(table, case.own_operation, case.own_actions)
-    candidate = Candidate("explain", operation, footprint, table.level, actions=own, strict=table.strict)
+    candidate = Candidate("explain", operation, footprint, table.level, actions=own)
     level = effective_level(footprint, table.level, operation)
     explained = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
     repeats = None if table.strict else _repeats(footprint, case)
