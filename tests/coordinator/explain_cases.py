@@ -142,6 +142,12 @@ TABLE: list[tuple[str, Json, str, str]] = [
         "delete/delete",
         "ok/ok",
     ),
+    (
+        "the same number of one application of two is no repetition",
+        case(setup=[A1], won=[txn("t1"), remove("a")], own=[remove("a"), txn("t1"), txn("t2")]),
+        "delete/delete",
+        "delete/delete",
+    ),
     ("own application id, not read, another number", case(won=[A1, txn("t1")], own=[B1, txn("t1", 1)]), "ok/ok", "txn/txn"),
     # -- the order of the checks: protocol, metadata, domain, application, appends, reads, deletes ----------------------------
     (

@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from sluice.cli import main
 from sluice.coordinator.rules.explain import cases
 from sluice.coordinator.rules.explain.cases import read_case
-from sluice.coordinator.rules.explain.decision import Explanation, explain, with_lineage
+from sluice.coordinator.rules.explain.decision import Explanation, completed, explain
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
-from sluice.storage.actions import AddFile, RemoveFile
+from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.actions.lineage import Moved, moved_rows, with_moves
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import InvalidRequest
@@ -166,6 +166,21 @@ def test_a_merge_that_changes_no_data_merges_small_files() -> None:
     assert decided({**compared, "own_actions": [remove("a"), add("o", x="1")]}).verdict == ERRORS["policy"]
 
 
+def test_what_is_outside_all_classes_is_compared_by_deltas_rules() -> None:
+    constraint = case(
+        txn_reads=[reads()], won=[add("w", x="1")], own=[metadata({"delta.constraints.c": "n > 0"})], operation="ADD CONSTRAINT"
+    )
+    assert decided({**constraint, "policy": "maxcompute-table"}).verdict == ERRORS["append"]
+
+
+def test_a_dynamic_overwrite_replaces_the_partitions_of_the_files_it_removes() -> None:
+    fields = case(
+        setup=[add("a", x="1")], won=[add("w", x="2")], own=[remove("a")], operation="INSERT OVERWRITE", policy="maxcompute-table"
+    )
+    assert decided(fields).rebased == ()
+    assert decided({**fields, "setup": []}).rebased == ("files of version 1 replaced (1 files)",)
+
+
 def test_a_removed_file_lies_where_the_setup_says() -> None:
     fields = case(setup=[add("a", x="1")], won=[add("w", x="2")], own=[remove("a")], operation="DELETE", policy="maxcompute-delta")
     assert decided(fields).verdict == "ok"
@@ -291,8 +306,9 @@ def test_the_rows_of_several_sources_lie_behind_each_other_in_what_is_assumed() 
     sources = {path: AddFile(path, {"x": x}, 1, 1, True, stats='{"numRecords": 10}') for path, x in (("a", "1"), ("b", "1"), ("c", "2"))}
     outputs = [AddFile(path, {"x": x}, 1, 1, False) for path, x in (("big1", "1"), ("big2", "2"))]
     said = with_moves(RemoveFile("d", False), [Moved("big2", 0, 1, 10)])
-    completed, assumed = with_lineage([*(RemoveFile(path, False) for path in sources), said, RemoveFile("e", True), *outputs], sources)
-    moved = {each.path: moved_rows(each) for each in completed if isinstance(each, RemoveFile)}
+    compaction: list[Action] = [*(RemoveFile(path, False) for path in sources), said, RemoveFile("e", True), *outputs]
+    actions, assumed = completed(compaction, sources, traced=True)
+    moved = {each.path: moved_rows(each) for each in actions if isinstance(each, RemoveFile)}
     assert moved == {
         "a": (Moved("big1", 0, 10, 0),),
         "b": (Moved("big1", 0, 10, 10),),

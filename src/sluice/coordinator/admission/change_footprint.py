@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-import orjson
-
 from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, Txn
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.file_removals import besides_removals
@@ -17,11 +15,12 @@ from ...storage.data.vectors import to_text
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import PrimitiveType, StructType, parse_schema, schema_to_json
+from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..leases.scopes import PartitionScope
 from ..rules.intent import DeclaredReads
 from ..rules.isolation import ConflictPolicy, table_policy
 from ..rules.operation_kinds import Kind
+from ..rules.read_scope import types_of
 from ..rules.winner import Footprint, partition_key
 from .change import Change, Reads
 
@@ -123,8 +122,7 @@ def _column_types(predicates: Iterable[str], snapshot: Snapshot | None, schema: 
     if snapshot is None or schema is None:
         return {}
     named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
-    fields = orjson.loads(schema_to_json(StructType([f for f in schema.fields if f.name in named])))["fields"]
-    return {f["name"]: orjson.dumps(f["type"]).decode() for f in fields}
+    return types_of(field for field in schema.fields if field.name in named)
 
 
 def _keeps_row_ids(change: Change) -> bool:

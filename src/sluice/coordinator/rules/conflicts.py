@@ -381,6 +381,8 @@ def questions(rules: Iterable[Rule]) -> Questions:
 
 
 _EVERY: Final = questions(RULES)
+BEFORE_ROWS: Final = questions(RULES_BEFORE_ROWS)
+OF_ROWS: Final = questions(RULES_OF_ROWS)
 APPLICATION: Final = questions(rule for rule in RULES if rule.name == "application-advanced")
 """The only rule that compares application numbers."""
 

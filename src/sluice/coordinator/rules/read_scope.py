@@ -6,7 +6,7 @@ of a predicate that names a column without a type, an unknown function, text tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ...storage.actions import AddFile
@@ -16,7 +16,7 @@ from ...storage.expressions.nodes import Node
 from ...storage.expressions.sql import parse_widely
 from ...storage.jsontext import dumps, loads
 from ...storage.pruning.skipping import Skipper
-from ...storage.schema.schema import StructField, StructType, parse_schema, to_arrow
+from ...storage.schema.schema import StructField, StructType, parse_schema, schema_to_json, to_arrow
 from .refusal import UNJUDGEABLE
 
 _SCOPES_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -60,16 +60,26 @@ class ReadScope:
 def _scope(
     predicates: tuple[str, ...], partition_types: tuple[tuple[str, str], ...], column_types: tuple[tuple[str, str], ...]
 ) -> ReadScope:
-    stored = [_field(name, text) for name, text in column_types]
-    schema = StructType((*schema_of(dict(partition_types)).fields, *(field for field in stored if field is not None)))
+    schema = StructType((*schema_of(dict(partition_types)).fields, *evaluable(dict(column_types)).fields))
     names = tuple(name for name, _ in partition_types)
     return ReadScope([_root(sql, schema) for sql in predicates], schema, names)
 
 
-def schema_of(partition_types: Mapping[str, str]) -> StructType:
-    """Partition columns as a schema, from their Delta primitive types, without types that sluice cannot evaluate."""
-    fields = [_field(name, dumps(kind).decode()) for name, kind in partition_types.items()]
+def types_of(columns: Iterable[StructField]) -> dict[str, str]:
+    """The columns' types as in Delta's schema JSON."""
+    fields = loads(schema_to_json(StructType(columns)).encode())["fields"]
+    return {field["name"]: dumps(field["type"]).decode() for field in fields}
+
+
+def evaluable(column_types: Mapping[str, str]) -> StructType:
+    """Columns as a schema, from their types as in Delta's schema JSON, without types that sluice cannot evaluate."""
+    fields = [_field(name, text) for name, text in column_types.items()]
     return StructType(field for field in fields if field is not None)
+
+
+def schema_of(partition_types: Mapping[str, str]) -> StructType:
+    """`evaluable`, for partition columns with their Delta primitive types."""
+    return evaluable({name: dumps(kind).decode() for name, kind in partition_types.items()})
 
 
 def condition(sql: str, partition_types: Mapping[str, str]) -> Node:

@@ -20,18 +20,7 @@ from ...storage.actions.lineage import moved_rows
 from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .conflicts import (
-    APPENDED,
-    RULES_BEFORE_ROWS,
-    RULES_OF_ROWS,
-    Comparison,
-    Conflict,
-    check,
-    effective_level,
-    questions,
-    replaces,
-    shared_in_words,
-)
+from .conflicts import APPENDED, BEFORE_ROWS, OF_ROWS, Comparison, Conflict, check, effective_level, replaces, shared_in_words
 from .intent import OWN_PARTITIONS, Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
@@ -42,8 +31,6 @@ from .winner import Footprint, Member, Window, Winner, footprint_of, partition_k
 
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
 _NOTES_MAX: Final = 50
-_BEFORE_ROWS: Final = questions(RULES_BEFORE_ROWS)
-_ROWS: Final = questions(RULES_OF_ROWS)
 _REORGANISES: Final = (Kind.MINOR, Kind.MAJOR)
 
 
@@ -149,13 +136,13 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
     level = candidate.level if candidate.only_reads else effective_level(mine, candidate.level, candidate.operation)
     lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
     comparison = Comparison(mine, winner, level, cleared=candidate.cleared, lost_rows=lost, window=window)
-    conflict = check(comparison, _BEFORE_ROWS)
+    conflict = check(comparison, BEFORE_ROWS)
     if conflict is not None:
         return _telling_rows(conflict, candidate, winner, lookup)
     merged = _adapted(candidate, winner, lookup)
     if merged is not None:
         comparison = replace(comparison, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
-    conflict = check(comparison, _ROWS)
+    conflict = check(comparison, OF_ROWS)
     if conflict is not None:
         return conflict
     return _reading_on(candidate if merged is None or not merged.reconciled else _after(candidate, merged), winner, lookup)

@@ -17,6 +17,7 @@ from ....storage.jsontext import loads
 from ....storage.schema.schema import DataType, PrimitiveType, StructField, StructType, parse_schema, schema_to_json
 from ....storage.schema.sqltypes import parse_sql_type
 from ..isolation import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
+from ..read_scope import types_of
 
 READ_OPS: Final[Mapping[str, str | None]] = {
     "metadata": None,
@@ -87,6 +88,10 @@ class Case:
         """The partition columns with the names of their types."""
         types = {field.name: field.type for field in self.schema.fields}
         return {name: kind.name for name in self.partition_columns if isinstance(kind := types[name], PrimitiveType)}
+
+    def column_types(self) -> dict[str, str]:
+        """The data columns with their types as in a schema's JSON."""
+        return types_of(field for field in self.schema.fields if field.name not in self.partition_columns)
 
 
 def read_case(text: bytes, name: str) -> Case:
