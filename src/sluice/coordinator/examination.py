@@ -8,7 +8,7 @@ from typing import Final
 from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
 from ..storage.log.paths import commit_path
 from .errors import UnknownFormat
-from .fields import MalformedRecord
+from .formats import MalformedRecord
 from .leases.listing import list_leases
 from .nodes.context import TableContext
 from .nodes.creation import check_tree

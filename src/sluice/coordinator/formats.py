@@ -1,18 +1,21 @@
-"""Format numbers, by which two releases of sluice know what they understand of each other's nodes.
+"""Format numbers, by which two releases of sluice know what they understand of each other's nodes, and the JSON codec of nodes.
 
 `docs/operations/upgrades.md` says which change raises which number, and what a release does that meets a higher one.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, TypeVar
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Final, TypeVar
 
+import msgspec
 import orjson
 
 from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest
 from ..version import ENGINE
 from .errors import UnknownFormat
-from .fields import MalformedRecord, decoded, load, typed
 
 NODE_PROTOCOL: Final = 5
 """The node protocol: which nodes a table has, and who may write which of them when. Clients of another number do nothing."""
@@ -43,30 +46,107 @@ class Release:
     rendering: int = RENDERING
 
 
+_NAMES_SHOWN_MAX: Final = 200
+_N = TypeVar("_N", bound="NodeData")
 _R = TypeVar("_R", bound="Record")
+_T = TypeVar("_T")
 
 
-class Record:
-    """The contents of a node as JSON: a dataclass with a field `format`. `KIND` is its name in errors, `FORMAT` the highest it knows.
+class MalformedRecord(InvalidRequest):
+    """Raised when a node's data is not a record of the expected kind."""
 
-    One that is `CHANGED` in its node has the number of the release that reads it, which writes it again.
+
+class NodeData:
+    """The contents of a node as JSON: a dataclass whose fields are the keys. `KIND` is its name in errors.
+
+    In nodes that only inform, unknown fields are ignored, and missing ones have their defaults; a node may have no data.
     """
 
     __slots__ = ()
     KIND: ClassVar[str]
-    FORMAT: ClassVar[int]
-    CHANGED: ClassVar = False
 
     def encode(self) -> bytes:
         """As JSON."""
         return orjson.dumps(self)
 
     @classmethod
-    def decode(cls: type[_R], data: bytes) -> _R:  # noqa: PYI019 - typing.Self came with Python 3.11
-        """From JSON, which has exactly its fields. Raises MalformedRecord, and UnknownFormat for a number above `FORMAT`."""
-        fields = load(data, cls.KIND)
-        require_number(fields.get("format"), cls.FORMAT, f"{cls.KIND}.format")
-        return decoded(cls, {**fields, "format": cls.FORMAT} if cls.CHANGED else fields, cls.KIND)
+    def decode(cls: type[_N], data: bytes) -> _N:  # noqa: PYI019 - typing.Self came with Python 3.11
+        """From JSON. Raises MalformedRecord."""
+        return typed(load(data or b"{}", cls.KIND), cls, cls.KIND)
+
+    @classmethod
+    def readable(cls: type[_N], data: bytes) -> _N | None:  # noqa: PYI019
+        """From JSON; None if it cannot be read."""
+        try:
+            return cls.decode(data)
+        except MalformedRecord:
+            return None
+
+
+class Record(NodeData):
+    """Node data that is decided on, so that an unknown field may be important: it has exactly its fields, one of them `format`.
+
+    `FORMAT` is the highest format it knows. One that is `CHANGED` in its node has the number of the release that reads it,
+    which writes it again.
+    """
+
+    __slots__ = ()
+    FORMAT: ClassVar[int]
+    CHANGED: ClassVar = False
+
+    @classmethod
+    def decode(cls: type[_R], data: bytes) -> _R:  # noqa: PYI019
+        """From JSON. Raises MalformedRecord, and UnknownFormat for a number above `FORMAT`."""
+        content = load(data, cls.KIND)
+        require_number(content.get("format"), cls.FORMAT, f"{cls.KIND}.format")
+        if cls.CHANGED:
+            content["format"] = cls.FORMAT
+        record = typed(content, cls, cls.KIND)
+        try:
+            if record.encode() == data:  # what sluice writes needs no closer look
+                return record
+        except orjson.JSONEncodeError as error:
+            raise MalformedRecord(f"{cls.KIND} is nested too deeply", kind=cls.KIND) from error
+        wrong = ", ".join(_inexact(record, content, cls.KIND))
+        if wrong:
+            text = f"{wrong[:_NAMES_SHOWN_MAX]}: it is of a newer version of sluice, or malformed"
+            raise MalformedRecord(f"{cls.KIND} {text}", kind=cls.KIND)
+        return record
+
+
+def load(data: bytes, kind: str) -> dict[str, Any]:
+    """The JSON object of a record called `kind`. Raises MalformedRecord."""
+    try:
+        return typed(orjson.loads(data), dict, f"a {kind} record")
+    except orjson.JSONDecodeError as error:
+        raise MalformedRecord(f"a {kind} record does not parse: {error}", kind=kind) from error
+
+
+def typed(value: object, kind: type[_T], what: str) -> _T:
+    """The value of parsed JSON as a type; a boolean is not a number. Raises MalformedRecord, which names the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).replace("`", "").partition(" - at $")
+        raise MalformedRecord(f"{what}{place}: {problem}", kind=what) from error
+
+
+def one_of(*values: str) -> msgspec.Meta:
+    """The rule of a field that has one of these texts."""
+    return msgspec.Meta(pattern=rf"^({'|'.join(map(str.__str__, values))})\Z")
+
+
+def _inexact(record: Any, value: Any, what: str) -> Iterator[str]:
+    """What fields the JSON of a dataclass, or of those in it, lacks or has too many."""
+    if is_dataclass(record):
+        names = {each.name for each in fields(record)}
+        for name in sorted(names ^ value.keys()):
+            yield f"{'lacks' if name in names else 'has the unknown field'} {what}.{name}"
+        for name in names & value.keys():
+            yield from _inexact(getattr(record, name), value[name], f"{what}.{name}")
+    elif isinstance(record, tuple):
+        for each, part in zip(record, value, strict=True):
+            yield from _inexact(each, part, what)
 
 
 def require_number(value: object, known: int, what: str) -> int:

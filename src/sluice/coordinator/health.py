@@ -16,7 +16,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .commit.queue import undecided
 from .errors import UnknownFormat
-from .fields import MalformedRecord
+from .formats import MalformedRecord
 from .nodes.creation import known_locations
 from .nodes.layout import TableTree, VerdictName
 from .nodes.records import BatchRecord, Head, Published

@@ -10,8 +10,7 @@ import pytest
 
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
-from sluice.coordinator.fields import MalformedRecord
-from sluice.coordinator.formats import INTENT_FORMAT, RENDERING, Release
+from sluice.coordinator.formats import INTENT_FORMAT, RENDERING, MalformedRecord, Release
 from sluice.coordinator.nodes.layout import SlotName
 from sluice.coordinator.nodes.records import Head, Published
 from sluice.coordinator.rules.intent import Intent

@@ -21,7 +21,7 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
     Refused,
 )
-from sluice.coordinator.fields import MalformedRecord, decoded
+from sluice.coordinator.formats import MalformedRecord, typed
 from sluice.coordinator.rules.intent import TABLES_MAX, Intent, Joint, JointTable
 from sluice.coordinator.rules.winner import Member
 from sluice.coordinator.service.memory import Call
@@ -160,7 +160,7 @@ def test_a_table_that_vanished_refuses_it_in_the_others(world: JointWorld) -> No
 )
 def test_a_list_of_tables_that_is_none_is_malformed(tables: object) -> None:
     with pytest.raises(MalformedRecord):
-        decoded(Joint, {"tables": tables}, "intent.joint")
+        typed({"tables": tables}, Joint, "intent.joint")
 
 
 def test_a_malformed_one_is_refused_alone(world: JointWorld) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import socket
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -156,7 +156,7 @@ def schedule_removal(client: CatalogClient, identity: str) -> DroppedRecord:
         ops: list[Op] = [Write(path, gone.encode(), node.version)]
         if root is not None and head is not None and root_field(root, _MARK) == identity:
             client.fresh(lambda session: session.ensure_path(DROPPED))
-            grave = orjson.dumps(asdict(Tombstone(Head.decode(head.data).version, client.clock.now_ms(), deleting=True)))
+            grave = Tombstone(Head.decode(head.data).version, client.clock.now_ms(), deleting=True).encode()
             ops += [
                 Check(root.path, root.version),
                 Create(tree.closed),

@@ -19,7 +19,7 @@ from itertools import takewhile
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import invariant
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from ..leases.guard import LeaseView
 from ..nodes.context import TableState
 from ..nodes.layout import SlotName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...storage.dataclass import dataclass
 from ..errors import UnknownFormat
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from ..nodes.context import TableContext, TableState
 from ..nodes.layout import newest_first
 from ..nodes.records import BatchRecord, read_intent

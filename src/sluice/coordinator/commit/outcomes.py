@@ -133,7 +133,7 @@ class Verdicts:
     @staticmethod
     def _in_published(claim: Claim, published: Published) -> Recorded | None:
         """The verdict on a slot in `published` itself."""
-        recorded = published.commit_of(claim.transaction_id)
+        recorded = published.commits.get(claim.transaction_id)
         # check: published-tells-of-its-own-slots (without or (published.generation, recorded[0]) != (claim.generation, claim.slot))
         if recorded is None or (published.generation, recorded[0]) != (claim.generation, claim.slot):
             return None

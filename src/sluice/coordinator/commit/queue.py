@@ -9,7 +9,7 @@ from typing import Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogGap, MissingObject
 from ..errors import UnknownFormat
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from ..nodes.context import TableContext, TableState
 from ..nodes.layout import SlotName, TableTree
 from ..nodes.records import Head, Published, read_intent

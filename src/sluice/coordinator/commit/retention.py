@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ..errors import SessionLost
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from ..leases.pins import pinned_versions
 from ..nodes.context import TableContext
 from ..nodes.identity import Owner, owner_of
@@ -71,7 +71,7 @@ def gone_and_busy(
 def _gone(
     context: TableContext, session: CoordinationStore, owners: AbstractSet[Owner], plans_before_ms: int, *, dry_run: bool
 ) -> dict[Owner, int | None]:
-    old_plans = {plan.owner for plan in open_plans(context) if plan.since_ms < plans_before_ms}
+    old_plans = {owner for owner, plan in open_plans(context) if plan.since_ms < plans_before_ms}
     # check: looking-only-closes-no-plan (without () if dry_run else)
     for owner in () if dry_run else old_plans:
         close_owner(session, owner)

@@ -12,7 +12,7 @@ from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ..errors import UnknownFormat
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from ..leases.guard import LeaseGuard
 from ..leases.table_leases import TableLeases
 from ..limits import Limits

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable, NotCommitted, TransactionExpired, naming
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from ..nodes.identity import another_id
 from ..nodes.records import read_intent
 from ..publication.failure_points import point

@@ -31,7 +31,7 @@ class _Picture:
         """Read the waiting clients."""
         paths = [f"{WAITS}/{name}" for name in self.store.children(WAITS) or ()]
         for node in self.store.read_many(paths):
-            wait = None if node is None else WaitNode.decode(node.data)
+            wait = None if node is None else WaitNode.readable(node.data)
             if node is not None and wait is not None and wait.path == node.path:
                 self.waits[wait.guid] = wait, node.created_zxid
 

@@ -268,7 +268,7 @@ class LeaseRequest:
                 return False
             # List after reading the grants, so that the list has every granted node that exists.
             children = self.store.children(place.leases) or []
-            grants = Grants.decode(node.data) or Grants(tuple(n for n in children if LeaseName.parse(n)))
+            grants = Grants.readable(node.data) or Grants(tuple(n for n in children if LeaseName.parse(n)))
             names = [path.rpartition("/")[2] for path in self.nodes if Place.of_node(path) == place]
             # check: grants-are-written-by-comparison (node.version -> ANY_VERSION)
             ops.append(Write(place.leases, grants.with_granted(names, existing=children).encode(), node.version))
@@ -286,7 +286,7 @@ class LeaseRequest:
 
     def _was_granted(self) -> bool:
         node = self.store.read(self._places[0].leases)
-        grants = None if node is None else Grants.decode(node.data)
+        grants = None if node is None else Grants.readable(node.data)
         first = next(path for path in self.nodes if Place.of_node(path) == self._places[0])
         granted = grants is not None and first.rpartition("/")[2] in grants.granted
         return granted and None not in self.store.read_many(list(self.nodes))

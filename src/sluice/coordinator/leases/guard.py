@@ -65,7 +65,7 @@ def held_facts(path: str, lease: LeaseNode) -> dict[str, Any]:
 
 def breaker(leases: Node | None, nodes: Collection[str]) -> str:
     """The words after "is gone" that name the user who broke one of the leases; "" if no record names one."""
-    grants = None if leases is None else Grants.decode(leases.data)
+    grants = None if leases is None else Grants.readable(leases.data)
     names = {path.rpartition("/")[2] for path in nodes}
     found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)
     return "" if found is None else f", broken by {found.by}{f' ({found.reason})' if found.reason else ''}"
@@ -133,7 +133,7 @@ NO_LEASES: Final = LeaseView()
 
 def granted_names(data: bytes, children: Sequence[str]) -> list[str]:
     """The names of existing nodes that are granted; all existing ones if the grants cannot be read."""
-    grants = Grants.decode(data)
+    grants = Grants.readable(data)
     return [name for name in children if LeaseName.parse(name) is not None and (grants is None or name in grants.granted)]
 
 

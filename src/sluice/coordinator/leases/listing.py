@@ -70,7 +70,7 @@ def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
 def list_broken(store: CoordinationStore, place: Place) -> list[Broken]:
     """The last leases that were broken, oldest first."""
     node = store.read(place.leases)
-    grants = None if node is None else Grants.decode(node.data)
+    grants = None if node is None else Grants.readable(node.data)
     return [] if grants is None else list(grants.broken)
 
 
@@ -85,7 +85,7 @@ def break_lease(store: CoordinationStore, place: Place, lease: str, *, by: str, 
     broken: Broken | None = None
     while True:
         node, parent = store.read(path), store.read(place.leases)
-        if broken is not None and parent is not None and broken in (Grants.decode(parent.data) or Grants()).broken:
+        if broken is not None and parent is not None and broken in (Grants.readable(parent.data) or Grants()).broken:
             return broken  # the request took effect, though its reply was lost
         if node is None or parent is None:
             raise InvalidRequest(f"no lease {lease} exists on {place} (any more); `sluice leases` lists those that do", lease=lease)
@@ -93,7 +93,7 @@ def break_lease(store: CoordinationStore, place: Place, lease: str, *, by: str, 
         who = f"{request.client.application} on {request.client.host} (process {request.client.pid})"
         broken = Broken(lease, request.name, who, by, at_ms, reason)
         children = store.children(place.leases) or []
-        grants = Grants.decode(parent.data) or Grants(tuple(name for name in children if LeaseName.parse(name)))
+        grants = Grants.readable(parent.data) or Grants(tuple(name for name in children if LeaseName.parse(name)))
         try:
             store.apply([Delete(path), Write(place.leases, grants.with_broken(broken).encode(), parent.version)])
         except ApplyRefused as refused:
@@ -111,7 +111,7 @@ def _requests(store: CoordinationStore, place: Place) -> tuple[list[tuple[LeaseN
     if parent is None:
         return [], frozenset()
     children = store.children(place.leases) or []
-    grants = Grants.decode(parent.data)
+    grants = Grants.readable(parent.data)
     names = sorted(name for name in map(LeaseName.parse, children) if name is not None)
     nodes = store.read_many([place.node(name) for name in names])
     there = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]

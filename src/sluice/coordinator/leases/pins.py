@@ -2,7 +2,7 @@
 
 ::
 
-    /tables/<key>/pins/p-<guid>     ephemeral: {"version": 7, "host": .., "pid": .., "application": .., "since_ms": ..}
+    /tables/<key>/pins/p-<guid>     ephemeral (PinNode)
 
 A collector reads the pins with `pinned_versions` after a barrier, before it decides what to delete. A reader that has pinned
 a version then checks that the version can still be read: a pin does not bring back a version that a collector gave up
@@ -12,18 +12,18 @@ before. The horizon is the version from which on a collector keeps files: an ear
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import ClassVar, Final
 
 import orjson
 
+from ...storage.dataclass import dataclass
 from ...storage.errors import VersionNotFound
 from ...storage.intervals import iso_time
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ..fields import MalformedRecord, load, typed
+from ..formats import NodeData
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
 from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node
@@ -33,6 +33,22 @@ from .table_leases import TableLeases
 
 EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinNode(NodeData):
+    """What a pin's node says."""
+
+    KIND: ClassVar = "pin"
+
+    version: int
+    host: str = ""
+    pid: int = 0
+    application: str = ""
+    since_ms: int = 0
+    """When it was made, by its client's clock (only shown)."""
+    onwards: bool = False
+    """Whether the changes after the version are kept, too."""
 
 
 class Pin:
@@ -77,8 +93,9 @@ def pin_version(context: TableContext, version: int, *, onwards: bool = False) -
     home, tree = TableLeases.of(context).home, context.tree
     store = home.connect()
     path = f"{pins_of(tree)}/p-{uuid.uuid4().hex}"
-    body = {"version": version, **asdict(context.client), "since_ms": context.clock.now_ms(), "onwards": onwards}
-    make_node(lambda: store, path, orjson.dumps(body), partial(make_child, store, pins_of(tree), tree.location), ephemeral=True)
+    client = context.client
+    body = PinNode(version, client.host, client.pid, client.application, context.clock.now_ms(), onwards).encode()
+    make_node(lambda: store, path, body, partial(make_child, store, pins_of(tree), tree.location), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
         require_above_horizon(context, version)
@@ -93,16 +110,16 @@ def pin_version(context: TableContext, version: int, *, onwards: bool = False) -
 
 def pinned_versions(context: TableContext) -> set[int]:
     """The versions being read now; contains EVERYTHING if a pin cannot be read."""
-    return {version for version, _ in _pins(context)}
+    return {pin.version for pin in _pins(context)}
 
 
 def followed_from(context: TableContext) -> int | None:
     """The first version that is pinned `onwards`; None if none is."""
-    return min((version for version, onwards in _pins(context) if onwards), default=None)
+    return min((pin.version for pin in _pins(context) if pin.onwards), default=None)
 
 
-def _pins(context: TableContext) -> list[tuple[int, bool]]:
-    """The pins: the version of each, and whether it is pinned onwards.
+def _pins(context: TableContext) -> list[PinNode]:
+    """The pins.
 
     A barrier comes first, so that no pin acknowledged before this call is missed.
     """
@@ -110,16 +127,8 @@ def _pins(context: TableContext) -> list[tuple[int, bool]]:
     session.barrier()
     names = session.children(pins_of(context.tree)) or []
     nodes = session.read_many([f"{pins_of(context.tree)}/{name}" for name in names])
-    return [_pinned(node.data) for node in nodes if node is not None]
-
-
-def _pinned(data: bytes) -> tuple[int, bool]:
-    try:
-        body = load(data, "pin")
-        return typed(body.get("version"), int, "pin.version"), bool(body.get("onwards"))
-    except MalformedRecord:
-        # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
-        return EVERYTHING, False
+    # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
+    return [PinNode.readable(node.data) or PinNode(EVERYTHING) for node in nodes if node is not None]
 
 
 def _horizon_of(context: TableContext) -> str:

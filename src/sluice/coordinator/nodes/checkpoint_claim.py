@@ -12,12 +12,10 @@ clients write a checkpoint at once because their clocks differ, they do twice th
 
 from __future__ import annotations
 
-from typing import Final
-
-import orjson
+from typing import ClassVar, Final
 
 from ...storage.dataclass import dataclass
-from ..fields import MalformedRecord, decoded, load
+from ..formats import NodeData
 from ..service.store import ApplyRefused, Create, ReplyLost, Write
 from .context import TableContext
 
@@ -25,20 +23,14 @@ _ATTEMPT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(NodeData):
     """`after`: the checkpoint it follows (0: none); `version`: the version its client had committed; `at_ms`: that client's time."""
+
+    KIND: ClassVar = "checkpoint attempt"
 
     after: int
     version: int
     at_ms: int
-
-    @staticmethod
-    def decode(data: bytes) -> _Attempt | None:
-        """The attempt, or None if the data make no sense."""
-        try:
-            return decoded(_Attempt, load(data, "checkpoint attempt"), "checkpoint attempt", exactly=False)
-        except MalformedRecord:
-            return None
 
     def counts(self, version: int, last: int, interval: int, now_ms: int) -> bool:
         """Whether a client that committed `version` leaves the checkpoint after `last` to this attempt."""
@@ -52,11 +44,11 @@ def claim_checkpoint(context: TableContext, version: int, *, last: int, interval
     """
     path = context.tree.checkpoint
     node = context.coordination.read(path)
-    attempt = None if node is None else _Attempt.decode(node.data)
+    attempt = None if node is None else _Attempt.readable(node.data)
     # check: one-writes-a-checkpoint
     if attempt is not None and attempt.counts(version, last, interval, now_ms):
         return False
-    data = orjson.dumps(_Attempt(last, version, now_ms))
+    data = _Attempt(last, version, now_ms).encode()
     try:
         # check: the-claim-of-a-checkpoint-is-compared (node.version -> -1)
         context.coordination.apply([Create(path, data) if node is None else Write(path, data, node.version), *context.liveness_checks()])

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Annotated, Final
-
-import orjson
+from typing import Annotated, ClassVar, Final
 
 from ...storage.dataclass import dataclass
-from ..fields import MalformedRecord, decoded, load
+from ..formats import MalformedRecord, NodeData, one_of
 from ..rules.intent import ClientName
 from .lease_places import NAMES, LeaseName, Place
 
@@ -50,7 +48,7 @@ _BROKEN_KEPT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseNode:
+class LeaseNode(NodeData):
     """A request: immutable while it exists, gone when it is released or its owner's session ends.
 
     `where` is a condition over the table's partition columns, whose types are in `partition_types`; "" is everything.
@@ -58,22 +56,15 @@ class LeaseNode:
     owner's wall clock when it asked (shown, never decided on).
     """
 
-    mode: Annotated[str, (*MODES, PASSING, TURN)]
+    KIND: ClassVar = "lease"
+
+    mode: Annotated[str, one_of(*MODES, PASSING, TURN)]
     where: str = ""
     partition_types: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     client: ClientName = field(default_factory=ClientName)
     since_ms: int = 0
     holds: tuple[str, ...] = ()
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(self)
-
-    @staticmethod
-    def decode(data: bytes) -> LeaseNode:
-        """From JSON; raises MalformedRecord."""
-        return decoded(LeaseNode, load(data, "lease"), "lease", exactly=False)
 
     @staticmethod
     def understood(data: bytes) -> LeaseNode:
@@ -97,29 +88,17 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(NodeData):
     """The granted requests of a place, by the names of their nodes; one whose node is gone was released.
 
     Every grant is written here in the multi that makes it, so the version of the node's data tells a committer whether its
-    view of the grants is current.
+    view of the grants is current. If they cannot be read, every request may have been granted.
     """
+
+    KIND: ClassVar = "grants"
 
     granted: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(self)
-
-    @staticmethod
-    def decode(data: bytes) -> Grants | None:
-        """From JSON; None if it cannot be read: then every request may have been granted."""
-        if not data:
-            return Grants()
-        try:
-            return decoded(Grants, load(data, "grants"), "grants", exactly=False)
-        except MalformedRecord:
-            return None
 
     def with_granted(self, names: Sequence[str], *, existing: Sequence[str]) -> Grants:
         """With more grants, and without those whose nodes are gone."""
@@ -133,12 +112,14 @@ class Grants:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitNode:
+class WaitNode(NodeData):
     """A client that waits while it holds other leases (`holds`), or in several places at once.
 
     In each of `places` (parents of requests) its request, of `guid`, waits for earlier ones. `waits_for` are nodes that it
     waits for directly: a commit that waits for a lease.
     """
+
+    KIND: ClassVar = "wait"
 
     guid: str
     places: tuple[str, ...] = ()
@@ -149,15 +130,3 @@ class WaitNode:
     def path(self) -> str:
         """The node's path."""
         return f"{WAITS}/w-{self.guid}"
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(self)
-
-    @staticmethod
-    def decode(data: bytes) -> WaitNode | None:
-        """From JSON; None if it cannot be read."""
-        try:
-            return decoded(WaitNode, load(data, "wait"), "wait", exactly=False)
-        except MalformedRecord:
-            return None

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
-
-import orjson
+from typing import ClassVar
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
-from ..service.store import CoordinationStore, Node, NoNode, make_node
+from ..formats import NodeData
+from ..service.store import CoordinationStore, NoNode, make_node
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN
@@ -25,15 +24,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPlan:
-    """An uncommitted plan: its id, its table, and since when (ms since the epoch, the planner's clock)."""
+class OpenPlan(NodeData):
+    """An uncommitted plan."""
 
-    owner: Owner
+    KIND: ClassVar = "plan"
+
     location: str
+    """Of its table."""
     since_ms: int
-    host: str
-    pid: int
-    application: str
+    """When it was planned, in milliseconds since the epoch by the planner's clock."""
+    host: str = ""
+    pid: int = 0
+    application: str = ""
 
 
 def open_plan(context: TableContext) -> str:
@@ -41,8 +43,9 @@ def open_plan(context: TableContext) -> str:
     plan = new_plan_id(context.clock.now_ms())
     owner = owner_of(plan)
     assert owner is not None
-    body = {"location": context.tree.location, "since_ms": context.clock.now_ms(), **asdict(context.client)}
-    make_node(lambda: context.coordination, owner.path, orjson.dumps(body), lambda: context.coordination.ensure_path(OPEN))
+    client = context.client
+    body = OpenPlan(context.tree.location, context.clock.now_ms(), client.host, client.pid, client.application).encode()
+    make_node(lambda: context.coordination, owner.path, body, lambda: context.coordination.ensure_path(OPEN))
     return plan
 
 
@@ -63,13 +66,9 @@ def close_owner(session: CoordinationStore, owner: Owner) -> None:
         session.delete(owner.path)
 
 
-def open_plans(context: TableContext) -> Iterator[OpenPlan]:
-    """The open plans of this table, in no order."""
+def open_plans(context: TableContext) -> Iterator[tuple[Owner, OpenPlan]]:
+    """The open plans of this table with their owners, in no order."""
     names = context.coordination.children(OPEN) or ()
     nodes = context.coordination.read_many([f"{OPEN}/{name}" for name in names])
-    plans = (_plan(node) for node in nodes if node is not None)
-    return (plan for plan in plans if plan.location == context.tree.location)
-
-
-def _plan(node: Node) -> OpenPlan:
-    return OpenPlan(owner=Owner(node.path), **orjson.loads(node.data))
+    plans = ((Owner(node.path), OpenPlan.decode(node.data)) for node in nodes if node is not None)
+    return ((owner, plan) for owner, plan in plans if plan.location == context.tree.location)

@@ -16,8 +16,17 @@ from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ...version import ENGINE
 from ..errors import ProtocolMismatch, UnknownFormat
-from ..fields import MalformedRecord, load
-from ..formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, NODE_PROTOCOL, PUBLISHED_FORMAT, RENDERING, Record
+from ..formats import (
+    BATCH_FORMAT,
+    HEAD_FORMAT,
+    INTENT_FORMAT,
+    NODE_PROTOCOL,
+    PUBLISHED_FORMAT,
+    RENDERING,
+    MalformedRecord,
+    Record,
+    load,
+)
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal
 from ..service.store import Node
@@ -75,22 +84,12 @@ class Published(Record):
     generation: int = 0
     slot: int = -1
     record: str = ""
-    commits: Mapping[str, list[int]] = field(default_factory=dict)
+    commits: Mapping[str, tuple[int, int, int, int]] = field(default_factory=dict)
     format: int = PUBLISHED_FORMAT
 
     def covers(self, generation: int, slot: int) -> bool:
         """Whether a decided slot is published, too (or was refused, and the refusal is recorded)."""
         return (self.generation, self.slot) >= (generation, slot)
-
-    def commit_of(self, transaction_id: str) -> tuple[int, int, int, int] | None:
-        """Slot, version, ordinal and timestamp of a transaction of the last published batch; None if `commits` omits it."""
-        place = self.commits.get(transaction_id)
-        if place is None:
-            return None
-        if len(place) != 4:
-            raise MalformedRecord(f"published.commits[{transaction_id!r}] has {len(place)} numbers, not 4", kind="published")
-        slot, version, ordinal, timestamp_ms = place
-        return slot, version, ordinal, timestamp_ms
 
 
 def root_field(root: Node, name: str) -> Any:
@@ -231,12 +230,12 @@ class BatchRecord(Record):
         """The highest version this batch ratified, or None if it only refused."""
         return self.versions[-1].version if self.versions else None
 
-    def commits(self, most: int) -> dict[str, list[int]]:
+    def commits(self, most: int) -> dict[str, tuple[int, int, int, int]]:
         """Up to `most` of its committed slots, in the form of `Published.commits`."""
         timestamps = {plan.version: plan.timestamp_ms for plan in self.versions}
         # check: published-tells-of-commits-only (without and not v.repeats)
         committed = [v for v in self.verdicts if v.slot != NO_SLOT and v.refusal is None and not v.repeats and v.version in timestamps]
-        return {v.transaction_id: [v.slot, v.version, v.ordinal, timestamps[v.version]] for v in committed[:most]}
+        return {v.transaction_id: (v.slot, v.version, v.ordinal, timestamps[v.version]) for v in committed[:most]}
 
     def verdict_of(self, slot: int) -> Verdict | None:
         """The verdict of one slot, or None if this batch did not decide it."""

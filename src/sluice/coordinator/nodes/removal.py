@@ -18,14 +18,15 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, ClassVar, Final
 
 import orjson
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
+from ..formats import NodeData
 from ..limits import LONGEST_PUT_S
 from ..service.store import (
     ANY_VERSION,
@@ -54,18 +55,23 @@ _PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
-    """The record of a removed table: its last version, when it was removed (ms since the epoch), and whether data remain to delete."""
+class Tombstone(NodeData):
+    """The record of a removed table."""
+
+    KIND: ClassVar = "tombstone"
 
     last: int
+    """The table's last version."""
     at_ms: int
+    """When it was removed, in milliseconds since the epoch."""
     deleting: bool = False
+    """Whether data remain to be deleted."""
 
 
 def read_tombstone(context: TableContext) -> Tombstone | None:
     """The tombstone at a table's location; None if no table was dropped or forgotten there."""
     node = context.in_connection(lambda session: session.read(context.tree.tombstone))
-    return None if node is None else Tombstone(**orjson.loads(node.data))
+    return None if node is None else Tombstone.decode(node.data)
 
 
 def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: bool) -> None:
@@ -75,7 +81,7 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
     head changes meanwhile.
     """
     tree = context.tree
-    grave = orjson.dumps(asdict(Tombstone(head.version, context.clock.now_ms(), deleting)))
+    grave = Tombstone(head.version, context.clock.now_ms(), deleting).encode()
     for _ in range(_ATTEMPTS):
         session = context.connect()
         session.barrier()
@@ -173,7 +179,7 @@ class Deletion:
 
     def done(self) -> None:
         """Record that the data are deleted. Raises what `require` does."""
-        content = orjson.dumps({**orjson.loads(self.grave.data), "deleting": False})
+        content = replace(self.tombstone, deleting=False).encode()
         for _ in range(_ATTEMPTS):
             self.require()
             try:
@@ -228,8 +234,8 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         session = context.connect()
         session.barrier()
         grave, deleter, left = session.read_many([tree.tombstone, tree.deleter, tree.deleter_left])
-        # check: a-drop-deletes-its-own-table (without or Tombstone(**orjson.loads(grave.data)) != tombstone)
-        if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:
+        # check: a-drop-deletes-its-own-table (without or Tombstone.decode(grave.data) != tombstone)
+        if grave is None or Tombstone.decode(grave.data) != tombstone:
             raise table_dropped(context.tree.location)
         if deleter is not None and left is not None and _content(deleter)["id"] == identity:  # our claim, whose reply was lost
             return Deletion(context, tombstone, identity, grave, left.version, first=left.version == 0)

@@ -17,8 +17,7 @@ from ...storage.data.vectors import Rows, read_vector
 from ...storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
 from ...storage.log.paths import commit_path
 from ..errors import UnknownFormat
-from ..fields import MalformedRecord
-from ..formats import require_number
+from ..formats import MalformedRecord, require_number
 from ..limits import STAGED_BYTES_MAX
 from ..nodes.context import TableContext
 from ..nodes.layout import SlotName, VerdictName

@@ -15,8 +15,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.stores.location import SCHEMES, normalise
 from ...storage.stores.objects import check_key
-from ..fields import MalformedRecord
-from ..formats import INTENT_FORMAT, Record
+from ..formats import INTENT_FORMAT, MalformedRecord, Record, one_of
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
 
@@ -49,8 +48,8 @@ class DeclaredReads:
     """Whether it depends on the complete table."""
     read_apps: tuple[str, ...] = ()
     """The application ids whose `txn` it read."""
-    kind: Annotated[str, tuple(kind.value for kind in Kind)] = Kind.OTHER.value
-    policy: Annotated[str, tuple(policy.value for policy in ConflictPolicy)] = ConflictPolicy.DELTA.value
+    kind: Annotated[str, one_of(*Kind)] = Kind.OTHER.value
+    policy: Annotated[str, one_of(*ConflictPolicy)] = ConflictPolicy.DELTA.value
     row_level: bool = False
     """Whether deletion vectors may be merged and carried over."""
     scope: str | None = None
@@ -153,7 +152,7 @@ class Intent(Record):
     read_version: int
     validated_through: int
     claimed_ms: int
-    isolation: Annotated[str, tuple(level.value for level in IsolationLevel)] = IsolationLevel.WRITE_SERIALIZABLE.value
+    isolation: Annotated[str, one_of(*IsolationLevel)] = IsolationLevel.WRITE_SERIALIZABLE.value
     reads: DeclaredReads = field(default_factory=DeclaredReads)
     actions: str = ""
     staged: str = ""

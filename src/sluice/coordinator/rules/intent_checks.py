@@ -29,7 +29,7 @@ from ...storage.errors import Corrupt, InvalidRequest
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import check_key
-from ..fields import MalformedRecord
+from ..formats import MalformedRecord
 from .intent import DeclaredReads, Intent
 from .operation_kinds import Kind
 from .refusal import Refusal

@@ -1,0 +1,170 @@
+"""The bytes of each kind of node: what a release wrote is read by those after it, and by those before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from sluice.coordinator.formats import MalformedRecord, NodeData, Record
+from sluice.coordinator.leases.pins import PinNode
+from sluice.coordinator.nodes.catalog_records import CatalogRecord, DroppedRecord, NameRecord, NamespaceRecord
+from sluice.coordinator.nodes.consumer_records import ConsumerRecord
+from sluice.coordinator.nodes.lease_records import SHARED, Broken, Grants, LeaseNode, WaitNode
+from sluice.coordinator.nodes.plans import OpenPlan
+from sluice.coordinator.nodes.records import BatchRecord, Head, Published, Rebased, Rendering, Verdict, VersionPlan
+from sluice.coordinator.nodes.removal import Tombstone
+from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent, Joint, JointTable
+from sluice.coordinator.rules.refusal import Refusal
+
+ME = ClientName("here", 7, "app")
+JOINT = Joint((JointTable("memory://x", 0), JointTable("memory://y", 3)))
+READS = DeclaredReads(predicates=("a = 1",), partition_types={"a": "integer"}, read_files=None, read_rows={"f": "0"}, scope="*")
+PLAN = VersionPlan(8, 101, (5, 6), "d", (Rebased(6, ("a column",), actions="{}\n"),), 100, {"memory://x": 8, "memory://y": 2})
+FULL_INTENT = Intent(
+    "t",
+    "WRITE",
+    7,
+    8,
+    5,
+    "Serializable",
+    READS,
+    "{}\n",
+    "s",
+    "d",
+    {"mode": "Append"},
+    {"n": "1"},
+    ME,
+    9,
+    "id",
+    True,
+    True,
+    ("a",),
+    {"x": [1, None]},
+    {"y": {}},
+    3,
+    ("/l",),
+    JOINT,
+    "hello",
+)
+RECORDS: list[NodeData] = [
+    Head(7, 1, 20, 5, 3, "id", True, 40, 1),
+    Head(),
+    Published(7, 1, 20, "v-1", {"t": (20, 7, 0, 5)}),
+    BatchRecord(
+        "b",
+        1,
+        Rendering(5, "sluice/0.1"),
+        (
+            Verdict(5, "t", 8, 0),
+            Verdict(6, "u", refusal=Refusal("r", "Refused", "no", 7, "WRITE", {"winner": {"pid": 1}})),
+            Verdict(7, "t", 8, 0, repeats=True),
+        ),
+        (PLAN,),
+        True,
+        "{}",
+    ),
+    BatchRecord("b", 0, Rendering(5, "sluice/0.1"), (), (VersionPlan(1, 2, (0,)),)),
+    FULL_INTENT,
+    Intent("t", "WRITE", 0, 0, 1),
+    CatalogRecord("s3://b/x"),
+    NamespaceRecord("Sales", "s3://b/x/sales", "all", {"a": "b"}, 5),
+    NameRecord("Orders", "s3://b/x", "id", True, 5),
+    DroppedRecord("sales", "Orders", "s3://b/x", "id", True, 5, "me@here", True),
+    ConsumerRecord("c", 7, 2, 1, ("s3://b/o",), 5, ME),
+    LeaseNode(SHARED, "a = 1", {"a": "integer"}, "n", ME, 5, ("/held",)),
+    Grants(("l-1",), (Broken("l-0", "n", "holder", "me", 5, "slow"),)),
+    WaitNode("g", ("/p",), ("/h",), ("/w",)),
+    PinNode(7, "here", 7, "app", 5, True),
+    OpenPlan("s3://b/x", 5, "here", 7, "app"),
+    Tombstone(7, 5, True),
+]
+WRITTEN = Path(__file__).with_name("written_records.jsonl").read_bytes().splitlines()
+"""The same records, as a build before this codec wrote them."""
+STRICT = [record for record in RECORDS if isinstance(record, Record)]
+LENIENT = [record for record in RECORDS if not isinstance(record, Record)]
+
+
+def kind(record: NodeData) -> str:
+    return record.KIND
+
+
+def changed(record: NodeData, change: Callable[[dict[str, Any]], object]) -> bytes:
+    fields = orjson.loads(record.encode())
+    change(fields)
+    return orjson.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    ("record", "data"), list(zip(RECORDS, WRITTEN, strict=True)), ids=lambda each: each.KIND if isinstance(each, NodeData) else ""
+)
+def test_a_record_has_the_bytes_it_always_had(record: NodeData, data: bytes) -> None:
+    assert type(record).decode(data) == record
+    assert record.encode() == data
+
+
+@pytest.mark.parametrize("record", STRICT, ids=kind)
+def test_what_is_decided_on_has_exactly_its_fields(record: Record) -> None:
+    for name in orjson.loads(record.encode()):
+        with pytest.raises(MalformedRecord, match=rf"^{record.KIND}.*\b{name}\b"):
+            type(record).decode(changed(record, methodcaller("pop", name)))
+    with pytest.raises(
+        MalformedRecord, match=rf"^{record.KIND} has the unknown field {record.KIND}\.more: it is of a newer version of sluice"
+    ):
+        type(record).decode(changed(record, lambda fields: fields.update(more=1)))
+
+
+@pytest.mark.parametrize("record", LENIENT, ids=kind)
+def test_what_only_informs_may_have_fields_of_a_newer_release(record: NodeData) -> None:
+    assert type(record).decode(changed(record, lambda fields: fields.update(more=1))) == record
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda fields: fields["client"].pop("pid"), r"intent lacks intent\.client\.pid"),
+        (lambda fields: fields["reads"].update(more=1), r"intent has the unknown field intent\.reads\.more"),
+        (lambda fields: fields["joint"]["tables"][1].update(more=1), r"intent has the unknown field intent\.joint\.tables\.more"),
+        (lambda fields: fields["client"].update(pid="7"), r"intent\.client\.pid: Expected int, got str"),
+        (lambda fields: fields.update(claimed_ms=True), r"intent\.claimed_ms: Expected int, got bool"),
+        (lambda fields: fields.update(claimed_ms=1.0), r"intent\.claimed_ms: Expected int, got float"),
+        (lambda fields: fields.update(claimed_ms=None), r"intent\.claimed_ms: Expected int, got null"),
+        (lambda fields: fields.update(detach=1), r"intent\.detach: Expected bool, got int"),
+        (lambda fields: fields.update(leases=["a", 1]), r"intent\.leases\[1\]: Expected str, got int"),
+        (lambda fields: fields.update(parameters={"a": 1}), r"intent\.parameters\[\.\.\.\]: Expected str, got int"),
+        (lambda fields: fields.update(isolation="none"), r"intent\.isolation: .*Serializable\|WriteSerializable\|SnapshotIsolation"),
+        (lambda fields: fields.update(isolation="Serializable\n"), r"intent\.isolation: .*Serializable"),
+        (lambda fields: fields["reads"].update(kind=""), r"intent\.reads\.kind: .*append\|overwrite"),
+    ],
+)
+def test_a_malformed_record_is_told_by_its_field(change: Callable[[dict[str, Any]], object], problem: str) -> None:
+    with pytest.raises(MalformedRecord, match=f"^{problem}"):
+        Intent.decode(changed(FULL_INTENT, change))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff", b'"\\ud800"', b'{"a":' * 2000])
+@pytest.mark.parametrize("record", STRICT, ids=kind)
+def test_data_that_are_no_record_are_malformed(record: Record, data: bytes) -> None:
+    with pytest.raises(MalformedRecord, match=f"^a {record.KIND} record"):
+        type(record).decode(data)
+
+
+def test_what_is_nested_too_deeply_to_be_written_is_malformed() -> None:
+    deep = b'{"a":' * 500 + b"1" + b"}" * 500
+    data = Intent("t", "WRITE", 0, 0, 1, metadata_change={}).encode().replace(b'"metadata_change":{}', b'"metadata_change":' + deep)
+    with pytest.raises(MalformedRecord, match="nested too deeply"):
+        Intent.decode(data)
+
+
+def test_the_order_and_the_spelling_of_the_json_do_not_matter() -> None:
+    fields = orjson.loads(FULL_INTENT.encode())
+    assert Intent.decode(orjson.dumps(dict(reversed(fields.items())), option=orjson.OPT_INDENT_2)) == FULL_INTENT
+
+
+def test_a_node_without_data_has_the_defaults() -> None:
+    assert Grants.readable(b"") == Grants()
+    assert WaitNode.readable(b"") is None
