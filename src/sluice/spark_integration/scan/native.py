@@ -110,9 +110,12 @@ def rows_of_files(
             layout.whole,
         ),
     )
+    is_plain = located is None and bits is None and ids is None
+    if is_plain and schema.names[len(schema.names) - len(layout.partition_columns) :] == layout.partition_columns:
+        return frame  # the scan has the partition columns last
     shown = {name: column_named(spark, name) for name in schema.names}
-    if located is None and bits is None and ids is None:
-        return frame if frame.columns == list(schema.names) else frame.select(*shown.values())
+    if is_plain:
+        return frame.select(*shown.values())
     position = called(frame.metadataColumn("_metadata"), "getField", "row_index")
     frame = frame.select(*shown.values(), *(column_named(spark, each.name) for each in hidden.fields), named(position, row))
     frame = frame if bits is None else live_rows(frame, bits, row)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -18,16 +21,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.types import StructType as SparkStruct
 
+from ...coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ...storage.arguments import checked
+from ...storage.caches import ForkSafeLock
 from ...storage.data.row_ids import RowIdColumns
-from ...storage.errors import InvalidRequest, UnsupportedFeature
+from ...storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
 from ...storage.expressions.nodes import Call, Cast, children, walk
+from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructField, StructType
 from ...storage.stores.location import open_store
-from ...tables.read.table_snapshot import TableSnapshot
-from ...tables.table import Table
-from ..active_session import use_session
+from ...storage.stores.objects import ObjectStore
+from ...tables.client.address import TableAddress
+from ...tables.client.open_table import open_table
+from ...tables.client.published_table import PublishedTable
+from ...tables.read.table_snapshot import TableSnapshot, asked_version, snapshot_of
+from ..active_session import use_session, when_stopped
 from ..jvm import column_named, named
 from ..option_tables import parse_timestamp
 from ..options import default_storage_options
@@ -78,12 +87,54 @@ def read(
     use_session(spark)
     coordinator, given, consistency = reaching.get("coordinator"), reaching.get("storage_options"), reaching.get("consistency", "latest")
     options = default_storage_options() if given is None else dict(given)
-    table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
-    snapshot = table.snapshot(version, parse_timestamp("timestampAsOf", timestamp) if isinstance(timestamp, str) else timestamp)
+    address = TableAddress.of(location, coordinator, options)
+    with bounding(DEFAULT_TIMEOUT_S):
+        table = open_table(address, None, consistency, partial(_latest_in_log, address))
+    number = asked_version(table.store, version, parse_timestamp("timestampAsOf", timestamp) if isinstance(timestamp, str) else timestamp)
+    if number is None and isinstance(table, PublishedTable):
+        snapshot = TableSnapshot(table.store, table.current())  # its log was read just now
+    else:
+        snapshot = snapshot_of(table, number, timeout_s=DEFAULT_TIMEOUT_S)
     told = {} if coordinator is None else {"coordinator": coordinator}
     told |= {"consistency": consistency}
     chosen = version is not None or timestamp is not None
     return read_snapshot(spark, snapshot, options, columns, where, told, row_ids=row_ids, chosen=chosen)
+
+
+_LOGS_KEPT: Final = 8
+_LOGS_BYTES_MAX: Final = 256 << 20
+"""The memory for the versions kept besides the newest one."""
+_SAME_TIME_MS: Final = 5_000
+_logs: Final[OrderedDict[tuple[object, ...], Snapshot]] = OrderedDict()
+_logs_lock: Final = ForkSafeLock()
+
+
+def _latest_in_log(address: TableAddress, store: ObjectStore) -> Snapshot:
+    """The latest version in the log. What a load before read of it is not read again, if the log still has that version's file.
+
+    A store may tell times in whole seconds, so that another table's file at this place, with the same size, could have the same time:
+    then a version is kept only once its time is over.
+    """
+    place = (os.getpid(), address.location, *sorted(address.storage_options.items()))
+    snapshot: Snapshot | None = None
+    with suppress(SluiceError):  # reading anew says what is wrong
+        at_hand = _logs.get(place)
+        snapshot = None if at_hand is None else at_hand.refresh(store)
+    snapshot = snapshot or Snapshot.load(store)
+    file = snapshot.commit_file
+    with _logs_lock:
+        _logs.pop(place, None)
+        if file is not None and (file.modified_ms % 1_000 or time.time() * 1_000 - file.modified_ms > _SAME_TIME_MS):
+            _logs[place] = snapshot
+        while len(_logs) > _LOGS_KEPT or sum(sum(each.held.values()) for each in list(_logs.values())[:-1]) > _LOGS_BYTES_MAX:
+            _logs.popitem(last=False)
+    return snapshot
+
+
+@when_stopped
+def _forget_logs() -> None:
+    with _logs_lock:
+        _logs.clear()
 
 
 def read_snapshot(
@@ -142,7 +193,7 @@ def read_snapshot(
         return reader.format("sluice").options(**asked).schema(to_spark(columns_to_read)).load(location)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
-    if list(shown.items()) == [(name, name) for name in frame.columns]:
+    if ids is None and list(shown.items()) == [(name, name) for name in snapshot.struct.names]:
         return frame
     return frame.select(*[named(column_named(spark, name), as_shown) for name, as_shown in shown.items()])
 

@@ -23,6 +23,8 @@ from .timetravel import in_commit_timestamp, leading_commit_info, refuse_copies
 _log = logging.getLogger(__name__)
 # If a list cannot be read because files of the log are gone, it is read from the present log.
 _LOOKS_MAX: Final = 3
+# A snapshot with more commits after it is read anew, from the last checkpoint.
+_REFRESHED_MAX: Final = 200
 
 
 class Snapshot:
@@ -128,10 +130,10 @@ class Snapshot:
         """The snapshot of the latest version in the log: this one advanced by the commits since.
 
         If the file of this version is not the one that was read, the log is another table's or was cleaned up: it is read
-        anew.
+        anew. So it is after very many commits: a checkpoint has them.
         """
         listed = list_versions(store, self._version).commits
-        if listed.pop(self._version, None) != self._file and self._file is not None:
+        if (listed.pop(self._version, None) != self._file and self._file is not None) or len(listed) > _REFRESHED_MAX:
             return Snapshot.load(store)
         commits = [listed[version] for version in sorted(listed)]
         if [each.path.version for each in commits] != list(range(self._version + 1, self._version + 1 + len(commits))):
@@ -180,6 +182,11 @@ class Snapshot:
     def commit_info(self) -> CommitInfo | None:
         """The commitInfo of this version's commit, if it was read."""
         return self._state.commit_info
+
+    @property
+    def commit_file(self) -> LogFile | None:
+        """The commit file of the version, if a listing showed it."""
+        return self._file
 
     @property
     def files(self) -> pa.Table:

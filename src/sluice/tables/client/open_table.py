@@ -7,7 +7,7 @@ alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias, TypedDict
 
 from ...coordinator.api import (
@@ -277,17 +277,29 @@ ReadTable: TypeAlias = OpenTable | PublishedTable
 # -- opening ---------------------------------------------------------------------------------------------------------------
 
 
-def open_table(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> ReadTable:
-    """The table, without its coordinator if the level is "published". Raises InvalidRequest for an unknown level."""
+def open_table(
+    address: TableAddress,
+    limits: Limits | None = None,
+    consistency: str = "latest",
+    load: Callable[[ObjectStore], Snapshot] = Snapshot.load,
+) -> ReadTable:
+    """The table, without its coordinator if the level is "published"; `load` reads the latest version in the log.
+
+    Raises InvalidRequest for an unknown level.
+    """
     if consistency != "published":
-        return open_coordinated(address, limits, consistency)
-    table = PublishedTable(address, address.store())
-    table.latest()
-    return table
+        return open_coordinated(address, limits, consistency, load)
+    store = address.store()
+    return PublishedTable(address, store, load(store))
 
 
-def open_coordinated(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> OpenTable:
-    """A table that sluice manages; `consistency` is the default level of its reads.
+def open_coordinated(
+    address: TableAddress,
+    limits: Limits | None = None,
+    consistency: str = "latest",
+    load: Callable[[ObjectStore], Snapshot] = Snapshot.load,
+) -> OpenTable:
+    """A table that sluice manages; `consistency` is the default level of its reads, and `load` reads the latest version in the log.
 
     Raises TableNotFound, NotATable (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
     Files that writers left which did not come to create the table are no table.
@@ -295,7 +307,7 @@ def open_coordinated(address: TableAddress, limits: Limits | None = None, consis
     store = address.store()
     table: OpenTable | None = None
     try:
-        snapshot = Snapshot.load(store)
+        snapshot = load(store)
     except (TableNotFound, NotATable) as missing:
         table = OpenTable.of(address, limits, consistency)
         if not check_tree(table.context) or table.head().version < 0:

@@ -20,11 +20,12 @@ class PublishedTable:
     clock: Final = None
     """Calls without a coordinator go by the system's clock."""
 
-    def __init__(self, address: TableAddress, store: ObjectStore) -> None:
+    def __init__(self, address: TableAddress, store: ObjectStore, shown: Snapshot | None = None) -> None:
+        """`shown` is a version that was read before."""
         self.address = address
         self.location = address.location
         self.store = store
-        self._shown: Snapshot | None = None
+        self._shown = shown
 
     def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout | None = None) -> Snapshot:
         """The snapshot of a version, or the latest one. Raises InvalidRequest for every level but "published"."""
