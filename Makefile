@@ -3,6 +3,7 @@
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
 # make test-delta           Delta Lake on Spark and DuckDB read what sluice wrote, and Delta Lake takes over what was given back (fetches both)
+# make test-clouds          tables in Azure's storage, on Azurite (which npm fetches)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
@@ -43,7 +44,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -70,7 +71,7 @@ test: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 test-fast: $(READY)
-	@$(PYTEST) -n 4 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
+	@$(PYTEST) -n 4 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark or clouds)" $(ARGS)
 
 test-long: LIMIT_MINUTES = 240
 test-long: java $(READY) spark-classes
@@ -87,6 +88,18 @@ $(DELTA_READY): tests/delta_spark/requirements.txt
 
 test-delta: java $(READY) $(DELTA_READY)
 	@DELTA_PYTHON=$(CURDIR)/.venv-delta/bin/python $(BIN)/python -m pytest -m delta_spark tests/delta_spark $(ARGS)
+
+CLOUDS = .venv-clouds
+AZURITE = 3.37.0
+CLOUDS_READY = $(CLOUDS)/.ready-$(AZURITE)
+
+$(CLOUDS_READY):
+	@npm install --silent --no-fund --no-audit --prefix $(CLOUDS) azurite@$(AZURITE)
+	@rm -f $(CLOUDS)/.ready-*
+	@touch $@
+
+test-clouds: $(READY) $(CLOUDS_READY)
+	@CLOUDS=$(CURDIR)/$(CLOUDS) $(BIN)/python -m pytest -m clouds $(ARGS)
 
 # Standard output ends with one JSON object; a seed that fails is shrunk, and prints the command that shows it again.
 simulate: $(READY)
@@ -163,4 +176,4 @@ bench-streams: java $(READY)
 	@$(BIN)/python -m benchmarks.streams $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLOUDS) .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -48,7 +48,13 @@ settings.register_profile("standard", max_examples=30, deadline=None, suppress_h
 settings.register_profile("long", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("standard")  # unless --hypothesis-profile names another one
 
-pytest_plugins = ["tests.fixtures.run_report", "tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.spark_jvm"]
+pytest_plugins = [
+    "tests.fixtures.run_report",
+    "tests.fixtures.zookeeper",
+    "tests.fixtures.s3",
+    "tests.fixtures.azure",
+    "tests.fixtures.spark_jvm",
+]
 
 
 def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
@@ -88,6 +94,7 @@ STARTS = {
     "s3_server": "s3",
     "s3_server_ignoring": "s3",
     "s3_server_refusing": "s3",
+    "azure_server": "clouds",
 }
 """The fixtures that start a server, and the markers of the tests that ask for them."""
 

@@ -23,7 +23,7 @@ from sluice.coordinator.service.connect import close_all, connect
 from sluice.coordinator.service.zookeeper.trust import Trust
 from sluice.dev.moto_server import ACCESS_KEY_ID
 from sluice.storage.stores.location import open_store
-from sluice.storage.stores.s3_options import S3Options
+from sluice.storage.stores.storage_options import StorageOptions
 
 ROWS = pa.table({"i": [1, 2, 3]})
 
@@ -62,7 +62,7 @@ def with_tables(location: str, coordinator: str, options: dict[str, str]) -> Non
         table.snapshot(),
         table.history(),
         mine,
-        S3Options.parse(options),
+        StorageOptions.parse(options),
     ]
     shown += [trust, trust.tls, trust.auth_data, table.coordinated, connect(coordinator), Address.parse(coordinator)]
     for each in shown:

@@ -19,7 +19,7 @@ from sluice.coordinator.service.address import Address
 from sluice.spark_integration.option_tables import ONLY_STREAMING, READING, STREAMING, WRITING
 from sluice.spark_integration.options import ReadOptions, WriteOptions
 from sluice.spark_integration.stream_options import StreamReadOptions
-from sluice.storage.stores.s3_options import S3Options
+from sluice.storage.stores.storage_options import StorageOptions
 from sluice.tables.client.property_rules import PROPERTIES, check_asked
 
 NAN, FAR = float("nan"), 10**400
@@ -292,7 +292,7 @@ def test_a_wrong_address_is_refused(address: str) -> None:
 def test_a_wrong_storage_option_is_refused(name: str) -> None:
     for value in ("", "x", "-5", "1.5", "nan", "inf", "9" * 400, "yes", "ftp://h", "0"):
         with pytest.raises(sluice.errors.InvalidRequest, match=name):
-            S3Options.parse({name: value})
+            StorageOptions.parse({name: value})
 
 
 FREE = ("sluice.primaryKey", "delta.constraints.<name>")

@@ -25,7 +25,7 @@ from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.policies import MATRICES
 from sluice.coordinator.service import address
 from sluice.storage.errors import SluiceError
-from sluice.storage.stores.s3_options import S3Options
+from sluice.storage.stores.storage_options import StorageOptions
 from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
 from tests.marked import marked, pages
 from tests.mutations.catalogue import CHECKS, HELD
@@ -184,7 +184,7 @@ def test_errors_have_the_attributes_that_are_told() -> None:
 
 
 def test_storage_options() -> None:
-    assert names(section("configuration.md", "Storage options")) == [each.name for each in fields(S3Options)]
+    assert names(section("configuration.md", "Storage options")) == [each.name for each in fields(StorageOptions)]
 
 
 def test_options_of_addresses() -> None:

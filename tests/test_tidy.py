@@ -23,6 +23,7 @@ LINKS = {"coordinator", "storage", "spark_integration"}
 IGNORED = {
     ".git",
     ".venv",
+    ".venv-clouds",
     ".venv-delta",
     ".venv-docs",
     ".venv-bench-spark",
@@ -55,8 +56,21 @@ PHASES = {
     *STREAMS,
 }
 SQL = {"..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
-HEAVY = {*SQL, "importlib", ".installation", ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
-"""What loads metadata of packages, boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late, for a fast start."""
+STORES = {".azure", ".s3"}
+HEAVY = {
+    *SQL,
+    *STORES,
+    "importlib",
+    ".installation",
+    ".parse",
+    ".render",
+    ".outline",
+    "...coordinator",
+    "..admission",
+    ".consumer",
+    *PHASES,
+}
+"""What loads metadata of packages, a store's library, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
 """Put together from halves: this file is searched too."""

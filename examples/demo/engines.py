@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sluice.errors import InvalidRequest
 from sluice.installation import install_command
-from sluice.storage.stores.s3_options import S3Options
+from sluice.storage.stores.storage_options import StorageOptions
 
 _NAMES = {
     "region": "AWS_REGION",
@@ -24,7 +24,7 @@ def _options(location: str, options: Mapping[str, str]) -> dict[str, str]:
     """sluice's storage options under the names of the `object_store` crate, which both engines use."""
     if not location.startswith("s3://"):
         return {}
-    known = S3Options.parse(options).resolved()
+    known = StorageOptions.parse(options).resolved()
     named = {name: value for ours, name in _NAMES.items() if (value := getattr(known, ours))}
     if known.endpoint_url:
         named["AWS_ENDPOINT_URL"] = known.endpoint_url

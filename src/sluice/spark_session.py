@@ -24,7 +24,7 @@ from .spark_integration.options import STORAGE_OPTIONS_VARIABLE
 from .spark_integration.session.routing import Builder, send_statements
 from .storage.arguments import checked
 from .storage.errors import InvalidRequest
-from .storage.stores.s3_options import S3Options, redact_logs
+from .storage.stores.storage_options import StorageOptions, redact_logs
 
 _log: Final = logging.getLogger(__name__)
 _DELTA_LAKE: Final = ("io.delta.sql.DeltaSparkSessionExtension", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
@@ -61,7 +61,7 @@ def configure(
         Address.parse(coordinator)
         environment["SLUICE_COORDINATOR"] = coordinator
     if storage_options is not None:
-        S3Options.parse(storage_options)
+        StorageOptions.parse(storage_options)
         environment[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(storage_options))
     if application is not None or "SLUICE_APPLICATION" not in os.environ:
         environment["SLUICE_APPLICATION"] = application or Path(sys.argv[0] or "pyspark").name

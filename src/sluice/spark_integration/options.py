@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from ..coordinator.rules.terms import Terms
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..storage.stores.s3_options import S3Options
+from ..storage.stores.storage_options import StorageOptions
 from ..tables.client.address import TableAddress, version_of_path
 from ..tables.write.terms import application_transaction
 from .option_tables import NOT_IN_STREAMS, NOT_OURS, ONLY_STREAMING, READING, STREAMING, TABLE, WRITING, Option, texts_of
@@ -20,8 +20,10 @@ from .option_tables import NOT_IN_STREAMS, NOT_OURS, ONLY_STREAMING, READING, ST
 STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
 
 _PROPERTIES: Final = ("delta.", "sluice.")
-_STORAGE: Final = tuple(each.name for each in fields(S3Options))
+_STORAGE: Final = tuple(each.name for each in fields(StorageOptions))
 _STORAGE_PREFIX: Final = "s3."
+_AZURE: Final = "azure."
+"""How an option for Azure begins in Spark, whose users write prefixes with a point."""
 
 
 def _utc(digits: str) -> int:
@@ -248,7 +250,7 @@ class OptionReader:
                 self._texts[spelled[lowered]] = text
             elif "properties" in table and lowered.startswith(_PROPERTIES):
                 self.properties[key] = text
-            elif (name := lowered.removeprefix(_STORAGE_PREFIX)) in _STORAGE:
+            elif (name := lowered.removeprefix(_STORAGE_PREFIX).replace(_AZURE, "azure_", 1)) in _STORAGE:
                 self.storage[name] = text
             elif lowered in elsewhere:
                 raise InvalidRequest(f"the option {elsewhere[lowered]} is not for {doing}; leave it out", option=elsewhere[lowered])
@@ -267,7 +269,7 @@ class OptionReader:
         meant = f", do you mean {' or '.join(near)}?" if near else ";"
         return InvalidRequest(
             f"unknown option {key!r} of format('sluice'){meant} known are {', '.join(options)} and, for the store, "
-            f"{', '.join(_STORAGE_PREFIX + name for name in _STORAGE)}",
+            f"{', '.join(_STORAGE_PREFIX + name for name in _STORAGE).replace(_STORAGE_PREFIX + 'azure_', _AZURE)}",
             option=key,
         )
 

@@ -17,6 +17,7 @@ from sluice.dev.moto_server import S3DevServer
 from sluice.spark_integration import original
 from sluice.spark_integration.scan.native import hadoop_options
 from sluice.storage import errors as storing
+from tests.fixtures.azure import AzureServer
 
 from ..conftest import Place, is_native
 
@@ -86,6 +87,18 @@ def test_the_stores_options_in_the_words_of_hadoop() -> None:
         "fs.s3a.secret.key": "b",
     }
     assert hadoop_options("s3://b/t", {}) == hadoop_options("file:///t", given) == {}
+
+
+@pytest.mark.spark
+def test_a_table_in_azure(place: Place, azure_server: AzureServer, azure_location: str) -> None:
+    options = {name.replace("azure_", "azure."): text for name, text in azure_server.options.items()}
+    remote = Place(place.spark, azure_location, place.coordinator)
+    remote.write(place.spark.sql("SELECT id, id % 2 AS p FROM range(10)"), partitionBy="p", **options)
+    remote.write(place.spark.sql("SELECT id, id % 2 AS p FROM range(10, 20)"), **options)
+    assert sorted(row["id"] for row in remote.load(**options).where("p = 1").collect()) == list(range(1, 20, 2))
+    scanned = remote.scan(storage_options=azure_server.options, columns=["id"], where="p = 0 OR id = 1")
+    assert not is_native(scanned), "sluice's Python tasks read it"
+    assert sorted(row["id"] for row in scanned.collect()) == sorted([1, *range(0, 20, 2)])
 
 
 @pytest.mark.spark

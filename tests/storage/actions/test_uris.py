@@ -10,7 +10,7 @@ from sluice.storage.log.replay import ReplayState
 from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.objects import ObjectStore
 from sluice.storage.stores.s3 import S3Store
-from sluice.storage.stores.s3_options import S3Options
+from sluice.storage.stores.storage_options import StorageOptions
 from tests.storage.logs import add, remove
 
 
@@ -38,6 +38,9 @@ from tests.storage.logs import add, remove
         ("s3://b/t", "s3://b/t/x", "x"),
         ("s3://b/t", "/t/x", "x"),
         ("s3://b/t", "s3://other/t/x", None),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfs://c@a.dfs.core.windows.net/t/x", "x"),
+        ("abfss://c@a.dfs.core.windows.net/t", "/t/x", "x"),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfss://c@b.dfs.core.windows.net/t/x", None),
         ("s3://b/t", "s3a://b/u/x", None),
         ("s3://b/t", "file:///t/x", None),
     ],
@@ -86,7 +89,7 @@ def test_a_file_outside_of_the_table_is_looked_for_where_it_is(store: ObjectStor
 
 
 def test_another_bucket_is_reached_with_the_same_options() -> None:
-    options = S3Options.parse({"endpoint_url": "http://127.0.0.1:1", "region": "eu-north-1"})
+    options = StorageOptions.parse({"endpoint_url": "http://127.0.0.1:1", "region": "eu-north-1"})
     found, _ = object_at(S3Store("s3://b/t", options), "s3://c/x")
     assert isinstance(found, S3Store)
     assert "endpoint_url='http://127.0.0.1:1'" in repr(found)

@@ -28,6 +28,9 @@ from sluice.storage.stores.s3 import S3Store
         ("s3://b/p/", "s3://b/p"),
         ("s3a://b/p/q r", "s3://b/p/q r"),
         ("S3://Bucket/P", "s3://Bucket/P"),
+        ("abfss://c@account.dfs.core.windows.net", "abfss://c@account.dfs.core.windows.net"),
+        ("abfs://c@account.dfs.core.windows.net/p/q/", "abfss://c@account.dfs.core.windows.net/p/q"),
+        ("ABFSS://C@Account.dfs.core.windows.net/P", "abfss://c@account.dfs.core.windows.net/P"),
         ("memory://name", "memory://name"),
         ("memory://name/sub/", "memory://name/sub"),
     ],
@@ -51,7 +54,7 @@ def test_a_link_and_its_target_are_one_location(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnknownScheme, match=r"'hdfs'.*file://, s3://, s3a://, memory://") as caught:
+    with pytest.raises(UnknownScheme, match=r"'hdfs'.*file://, s3://, s3a://, abfs://, abfss://, memory://") as caught:
         open_store("hdfs://namenode/t")
     assert caught.value.scheme == "hdfs"
 
@@ -67,6 +70,12 @@ def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
         ("s3:///t", "names no bucket"),
         ("s3://b/x//y", "not an object key"),
         ("s3://b/x/../y", "not an object key"),
+        ("abfss:/c@account.dfs.core.windows.net/t", "two slashes"),
+        ("abfss://account.dfs.core.windows.net/t", "names no container"),
+        ("abfss://c@onelake.dfs.fabric.microsoft.com/t", "names no container"),
+        ("abfss://c@account.blob.core.windows.net/t", "names no container"),
+        ("abfss://c@account.dfs.core.windows.net/a b", "cannot sign"),
+        ("abfss://c@account.dfs.core.windows.net/x/../y", "not an object key"),
         ("memory://", "has no name"),
         ("~nobody-of-this-name/t", "home folder"),
     ],
@@ -100,6 +109,7 @@ def test_the_scheme_decides_the_store(tmp_path: Path) -> None:
         ({"path_style": "yes"}, "path_style is 'yes': give true or false"),
         ({"endpoint_url": "localhost:9000"}, "endpoint_url is 'localhost:9000'; it must be like"),
         ({"max_attempts": "0"}, "max_attempts is '0': give a whole number"),
+        ({"azure_endpoint_url": "localhost:1"}, "azure_endpoint_url is 'localhost:1'; it must be like"),
     ],
 )
 @pytest.mark.parametrize("location", ["s3://bucket/t", "/data/t"])

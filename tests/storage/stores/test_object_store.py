@@ -35,6 +35,7 @@ STORES = [
     "s3-auto",
     "s3-auto-ignored",
     "s3-auto-refused",
+    "azure",
 ]
 ONE_DIFFERENCE = {
     "local-no-links": pytest.mark.slow,
@@ -43,7 +44,7 @@ ONE_DIFFERENCE = {
     **dict.fromkeys(("s3-plain", "s3-auto", "s3-auto-ignored", "s3-auto-refused"), pytest.mark.long),
 }
 """They put, if absent, or list in ways of their own; in all else they are as the plain ones are."""
-ATOMIC = ["local", "local-no-links", "memory", "memory-folder", "s3", "s3-auto"]
+ATOMIC = ["local", "local-no-links", "memory", "memory-folder", "s3", "s3-auto", "azure"]
 MIB = 1 << 20
 
 
@@ -53,7 +54,7 @@ def _no_link(source: object, target: object) -> None:
 
 def marked(*kinds: str, rarely: Mapping[str, pytest.MarkDecorator] | None = None) -> list[Any]:
     """Kinds of stores as parameters, those marked that need a server, and by `rarely` those that are not tried each time."""
-    marks = {each: [pytest.mark.s3] * each.startswith("s3") for each in kinds}
+    marks = {each: [pytest.mark.s3] * each.startswith("s3") + [pytest.mark.clouds] * (each == "azure") for each in kinds}
     return [pytest.param(each, marks=[*marks[each], *([rarely[each]] if rarely and each in rarely else [])]) for each in kinds]
 
 
@@ -77,6 +78,9 @@ def store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
         memory.disk.hides = (lambda key: sum(key.encode()) % 2 == 0) if kind == "memory-folder" else None
         yield memory
         memory.forget()
+    elif kind == "azure":
+        options = request.getfixturevalue("azure_server").options
+        yield open_store(f"abfss://sluice@devstoreaccount1.dfs.core.windows.net/a-table_1.0=~,@+/{uuid.uuid4().hex}", options)
     else:
         server = {"s3-auto-ignored": "s3_server_ignoring", "s3-auto-refused": "s3_server_refusing"}.get(kind, "s3_server")
         conditional = {"s3": "true", "s3-plain": "false"}.get(kind, "auto")
@@ -220,7 +224,7 @@ def test_a_prepared_deletion_removes_and_forgives(store: ObjectStore) -> None:
     assert store.get("log/kept") == b"x"
 
 
-@pytest.mark.parametrize("kind", marked("memory", "s3"))  # a disk has no file and folder of one name
+@pytest.mark.parametrize("kind", marked("memory", "s3", "azure"))  # a disk has no file and folder of one name
 def test_a_file_and_a_folder_may_have_one_name(store: ObjectStore) -> None:
     names = ["a", "a-b", "a.c", "a/x", "a/y/z", "b", "B", "ab"]
     for name in names:
@@ -231,8 +235,9 @@ def test_a_file_and_a_folder_may_have_one_name(store: ObjectStore) -> None:
     assert keys(store, "a/", recursive=True) == ["a/x", "a/y/z"]
 
 
-def test_a_recursive_listing_is_ordered_by_the_whole_key(store: ObjectStore) -> None:
-    names = ["a-b", "a.c", "a/x", "a/y/z", "a0", "a-/1", "b", "ü/1", "ü/2/3", "￿", "𝄞/1"]
+def test_a_recursive_listing_is_ordered_by_the_whole_key(store: ObjectStore, kind: str) -> None:
+    names = ["a-b", "a.c", "a/x", "a/y/z", "a0", "a-/1", "b", "ü/1", "ü/2/3", "𝄞/1"]
+    names += ["￿"] * (kind != "azure")  # which XML lacks, and with it Azure's listing
     for name in names:
         store.put(name, b"")
     assert keys(store, recursive=True) == sorted(names, key=str.encode)
@@ -261,7 +266,7 @@ def test_what_does_not_exist_is_empty(store: ObjectStore) -> None:
     assert keys(store, "file/") == []
 
 
-@pytest.mark.parametrize("kind", marked("local", "memory", "s3"))
+@pytest.mark.parametrize("kind", marked("local", "memory", "s3", "azure"))
 def test_a_listing_goes_beyond_one_page(store: ObjectStore) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: store.put(f"many/{number:04}", b"x"), range(1100)))
@@ -288,7 +293,11 @@ def test_a_listing_goes_beyond_one_page(store: ObjectStore) -> None:
         "a\\b",
     ],
 )
-def test_keys_are_literal(store: ObjectStore, key: str) -> None:
+def test_keys_are_literal(store: ObjectStore, kind: str, key: str) -> None:
+    if kind == "azure" and "\\" in key:  # which Azure takes for a slash
+        with pytest.raises(InvalidRequest, match="has a backslash"):
+            store.put(key, b"")
+        return
     store.put(key, key.encode())
     assert store.get(key) == key.encode()
     assert store.head(key).key == key

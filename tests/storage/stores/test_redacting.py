@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from sluice.storage.stores.location import open_store
-from sluice.storage.stores.s3_options import redact_logs
+from sluice.storage.stores.storage_options import redact_logs
 
 SECRET = "marked7c9e6679"
 
@@ -22,6 +22,9 @@ SECRET = "marked7c9e6679"
         f"<SessionToken>{SECRET}</SessionToken><SecretAccessKey>{SECRET}</SecretAccessKey>",
         f'{{"SecretAccessKey" : "{SECRET}", "SessionToken": "{SECRET}"}}',
         f"aws_secret_access_key={SECRET}",
+        f"azure.sas_token\nsv=1&sig={SECRET}",
+        f"azure.secret_key\ns{SECRET} and azure.client_secret\ns{SECRET}",
+        f'http://host:1 "DELETE /c/x?sp=d&sig={SECRET}&sv=1 HTTP/1.1" 200',
     ],
 )
 def test_every_shape_a_secret_is_logged_in(text: str, caplog: pytest.LogCaptureFixture) -> None:

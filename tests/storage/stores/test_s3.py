@@ -26,7 +26,7 @@ from sluice.storage.stores import s3, s3_streams
 from sluice.storage.stores.location import open_store
 from sluice.storage.stores.objects import ObjectStore
 from sluice.storage.stores.s3_errors import meaning
-from sluice.storage.stores.s3_options import S3Options
+from sluice.storage.stores.storage_options import StorageOptions
 
 pytestmark = pytest.mark.s3
 
@@ -470,7 +470,7 @@ def test_a_stream_that_fails_leaves_nothing_and_says_why(
 
 
 def test_secrets_are_not_shown() -> None:
-    options = S3Options.parse({"access_key_id": "me", "secret_access_key": "hunter2", "session_token": "hunter3"})
+    options = StorageOptions.parse({"access_key_id": "me", "secret_access_key": "hunter2", "session_token": "hunter3"})
     store = s3.S3Store("s3://bucket/t", options)
     for shown in (repr(options), repr(store), str(store), json.dumps(str(vars(store)))):
         assert "hunter" not in shown

@@ -21,7 +21,7 @@ from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType, void_columns
-from ...storage.stores.s3_options import S3Options
+from ...storage.stores.storage_options import StorageOptions
 from ..jvm import called, class_in_jvm, column_named, named, quoted
 from ..schemas import for_new_table, to_spark
 from .deletions import Lost, live_rows
@@ -178,7 +178,7 @@ def hadoop_options(location: str, options: Mapping[str, str]) -> dict[str, str]:
     """The store's options under hadoop-aws's names; options not given keep Spark's values."""
     if not location.startswith("s3://"):
         return {}
-    given = S3Options.parse(options)
+    given = StorageOptions.parse(options)
     path_style = given.path_style if given.path_style is not None else given.endpoint_url is not None or None
     words = {
         "fs.s3a.endpoint": given.endpoint_url,

@@ -7,6 +7,7 @@ spelling                                               meaning
 =====================================================  ==============================
 ``file:/a/t/x``, ``file:///a/t/x``                     ``file:///a/t/x``
 ``s3a://b/t/x``, ``s3n://b/t/x``, ``s3://b/t/x``       ``s3://b/t/x``
+``abfs://c@a/t/x``, ``abfss://c@a/t/x``                ``abfss://c@a/t/x``
 ``/a/t/x``                                             that path in the table's own store
 =====================================================  ==============================
 """
@@ -25,8 +26,8 @@ from ..stores.objects import ObjectStore, ReachesElsewhere
 
 # A scheme and a slash; a colon alone may be part of a relative path.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
-_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
-_SPELLED: Final = {"file": ("", "file:", "file://"), "s3": ("s3:", "s3a:", "s3n:")}
+_ALIASES: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+_SPELLED: Final = {"file": ("", "file:", "file://"), "s3": ("s3:", "s3a:", "s3n:"), "abfss": ("abfss:", "abfs:")}
 
 
 def absolute(location: str, uri: str) -> str | None:

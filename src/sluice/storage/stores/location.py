@@ -1,13 +1,14 @@
 """Locations: the normal form of a table's address, and the object store behind it.
 
-========================================  ===========================
-given                                     normalised
-========================================  ===========================
-``/data/t``, ``~/t``, ``t``               ``file:///data/t`` (absolute, symbolic links resolved)
-``file:///data/t``, ``file:/data/t``      ``file:///data/t``
-``s3://bucket/t``, ``s3a://bucket/t``     ``s3://bucket/t``
-``memory://name``                         ``memory://name``
-========================================  ===========================
+=======================================================  ===========================
+given                                                    normalised
+=======================================================  ===========================
+``/data/t``, ``~/t``, ``t``                              ``file:///data/t`` (absolute, symbolic links resolved)
+``file:///data/t``, ``file:/data/t``                     ``file:///data/t``
+``s3://bucket/t``, ``s3a://bucket/t``                    ``s3://bucket/t``
+``abfss://container@account.dfs.core.windows.net/t``     itself; ``abfs://`` means the same
+``memory://name``                                        ``memory://name``
+=======================================================  ===========================
 
 All clients of a table must get the same string, because it names the table's queue in the coordinator: so links are
 resolved. As in Spark and Hadoop, a location is literal: nothing in it is percent-decoded.
@@ -25,13 +26,15 @@ from ..errors import InvalidRequest, UnknownScheme
 from .local import LocalStore
 from .memory import MemoryStore
 from .objects import ObjectStore, check_key
-from .s3_options import S3Options
+from .storage_options import StorageOptions
 
-SCHEMES = ("file", "s3", "s3a", "memory")
+SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "memory")
 """The valid schemes of a location; a plain path means `file`."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_AZURE = re.compile(r"[$a-z0-9][a-z0-9-]*@[a-z0-9]{3,24}\.dfs\.core\.windows\.net")
+_AZURE_PATH = re.compile(r"[A-Za-z0-9._~=@,+/-]*")
 
 
 def normalise(location: str | os.PathLike[str]) -> str:
@@ -54,7 +57,7 @@ def normalise(location: str | os.PathLike[str]) -> str:
         return "file://" + os.path.realpath(_local_path(text, rest))
     if not rest.startswith("/"):
         raise InvalidRequest(f"{text!r} is not a location: write {scheme}:// with two slashes", location=text)
-    return _s3(text, rest[1:]) if scheme.startswith("s3") else _memory(text, rest[1:])
+    return {"s3": _s3, "ab": _azure}.get(scheme[:2], _memory)(text, rest[1:])
 
 
 def _expand_home(text: str) -> Path:
@@ -83,6 +86,21 @@ def _s3(text: str, rest: str) -> str:
     return f"s3://{bucket}/{check_key(path)}" if path else f"s3://{bucket}"
 
 
+def _azure(text: str, rest: str) -> str:
+    container, _, path = rest.partition("/")
+    if not _AZURE.fullmatch(container.lower()):
+        raise InvalidRequest(
+            f"{text!r} names no container of an Azure storage account; write abfss://container@account.dfs.core.windows.net/path",
+            location=text,
+        )
+    path = path.rstrip("/")
+    if not _AZURE_PATH.fullmatch(path):
+        raise InvalidRequest(
+            f"{text!r} has a character that sluice cannot sign in Azure: use letters of English, digits and -_.~=+,@", location=text
+        )
+    return f"abfss://{container.lower()}/{check_key(path)}" if path else f"abfss://{container.lower()}"
+
+
 def _memory(text: str, rest: str) -> str:
     name = rest.rstrip("/")
     if not name:
@@ -93,15 +111,19 @@ def _memory(text: str, rest: str) -> str:
 def open_store(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> ObjectStore:
     """The object store below `location`; nothing is read or written yet.
 
-    `options` are for S3 (`S3Options`); other stores accept and ignore them, so that one set serves a whole job. Raises
-    UnknownScheme, or InvalidRequest for an unknown option.
+    A store ignores `options` that are for others, so that one set serves a whole job. Raises UnknownScheme, or InvalidRequest for an
+    unknown option, and if the package that a store needs is not installed.
     """
     uri = normalise(location)
-    s3_options = S3Options.parse(options or {})
+    storage_options = StorageOptions.parse(options or {})
     if uri.startswith("s3://"):
         from .s3 import S3Store
 
-        return S3Store(uri, s3_options)
+        return S3Store(uri, storage_options)
+    if uri.startswith("abfss://"):
+        from .azure import AzureStore
+
+        return AzureStore(uri, storage_options)
     if uri.startswith("memory://"):
         return MemoryStore(uri)
     return LocalStore(uri)

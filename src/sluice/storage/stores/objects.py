@@ -1,4 +1,4 @@
-"""The object store protocol, with a local, an S3 and an in-memory implementation."""
+"""The object store protocol, with a local, an S3, an Azure and an in-memory implementation."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, 
 from .objects import DELETION_S, ObjectInfo, Unfinished, check_folder, check_key
 from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
 from .s3_errors import meaning
-from .s3_options import S3Options, is_aws, redact_logs
 from .s3_streams import MultipartSink, RangeSource, just_before, milliseconds, unfinished_uploads
+from .storage_options import StorageOptions, is_aws, redact_logs
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def _status(error: boto.ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-_ClientKey = tuple[S3Options, tuple[str | None, ...]]
+_ClientKey = tuple[StorageOptions, tuple[str | None, ...]]
 
 
 class _Shared:
@@ -173,7 +173,7 @@ class _Puts:
 _shared = _Shared()
 
 
-def _make_client(options: S3Options) -> tuple[Any, _Puts]:
+def _make_client(options: StorageOptions) -> tuple[Any, _Puts]:
     path_style = options.path_style if options.path_style is not None else options.endpoint_url is not None
     session = get_session()
     region = options.region or session.get_config_variable("region") or ("us-east-1" if options.endpoint_url else None)
@@ -206,7 +206,7 @@ def _make_client(options: S3Options) -> tuple[Any, _Puts]:
     return client, _Puts(client, partial(_credentials, session, options), partial(_trusted, session))
 
 
-def _credentials(session: Session, options: S3Options) -> Credentials | None:
+def _credentials(session: Session, options: StorageOptions) -> Credentials | None:
     """The current credentials: from the options, or found and refreshed by botocore."""
     if options.access_key_id is not None and options.secret_access_key is not None:
         return Credentials(options.access_key_id, options.secret_access_key, options.session_token)
@@ -235,9 +235,9 @@ def _send_at_once(params: dict[str, Any], **_: Any) -> None:
 class S3Store:
     """An ObjectStore in a bucket. `location` is normalised: `s3://bucket/path`. The first verb sends the first request."""
 
-    def __init__(self, location: str, options: S3Options | None = None) -> None:
+    def __init__(self, location: str, options: StorageOptions | None = None) -> None:
         self._location = location
-        self._options = (options or S3Options()).resolved()
+        self._options = (options or StorageOptions()).resolved()
         self._bucket, _, path = location.removeprefix("s3://").partition("/")
         self._root = f"{path}/" if path else ""
         self._client_key: _ClientKey = (self._options, tuple(os.environ.get(name) for name in _ENVIRONMENT))

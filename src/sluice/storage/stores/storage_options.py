@@ -1,7 +1,7 @@
-"""The options of the S3 store, parsed from texts and completed from the environment; and a filter that keeps credentials out of logs.
+"""The options of object stores, parsed from texts and completed from the environment; and a filter that keeps credentials out of logs.
 
-At level DEBUG botocore logs whole requests, whose headers include session tokens; py4j logs every call to Spark, whose arguments
-include options.
+At level DEBUG botocore logs whole requests, whose headers include session tokens, and urllib3 logs addresses, which may be signed;
+py4j logs every call to Spark, whose arguments include options.
 """
 
 from __future__ import annotations
@@ -23,31 +23,47 @@ _LIBRARIES: Final = ("botocore", "boto3", "urllib3", "s3transfer", "py4j")
 # service.
 _SECRETS: Final = re.compile(
     r"""(?P<name>x-amz-security-token|x-amz-s3session-token|session_?token|secret_?access_?key|x-aws-ec2-metadata-token"""
-    r"""|authorizationtoken|authorization)(?P<between>["']?\s*[:=>]\s*b?["']?|%3D|=|\ns)(?P<value>[^\s"'&<,}]+)""",
+    r"""|secret_?key|sas_?token|\bsig|client_?secret|authorizationtoken|authorization)(?P<between>["']?\s*[:=>]\s*b?["']?|%3D|=|\ns)(?P<value>[^\s"'&<,}]+)""",
     re.IGNORECASE,
 )
 _SIGNATURE: Final = re.compile(r"AWS4-HMAC-SHA256\b")
 
 
 @dataclass(frozen=True, slots=True)
-class S3Options:
-    """The options of `open_store` for S3; None means: from the environment and botocore's usual chain.
-
-    `conditional_put` is "auto", "true" or "false" (see `s3.py`). `path_style` None means: if an endpoint is given.
-    `max_attempts` counts how often botocore sends a request before it gives up.
-    """
+class StorageOptions:
+    """The options of `open_store`, for all stores: one set serves a whole job. None: from the environment, as the store's library does."""
 
     endpoint_url: str | None = None
+    """Where S3 is."""
     region: str | None = None
+    """The region of S3's bucket."""
     path_style: bool | None = None
+    """Whether the bucket is in the path instead of the host name; None: if an endpoint is given."""
     conditional_put: Literal["auto", "true", "false"] = "auto"
+    """Whether S3 has conditional PUT, see `s3.py`."""
     access_key_id: str | None = field(default=None, repr=False)
+    """The id of the key for S3."""
     secret_access_key: str | None = field(default=None, repr=False)
+    """The secret of the key for S3."""
     session_token: str | None = field(default=None, repr=False)
+    """The token that belongs to temporary keys for S3."""
     max_attempts: int = 6
+    """How often a request is sent before the store gives up."""
+    azure_secret_key: str | None = field(default=None, repr=False)
+    """A key of the Azure storage account."""
+    azure_sas_token: str | None = field(default=None, repr=False)
+    """A shared access signature for the Azure container."""
+    azure_client_id: str | None = None
+    """The application that logs in to Microsoft Entra."""
+    azure_client_secret: str | None = field(default=None, repr=False)
+    """The application's secret."""
+    azure_tenant_id: str | None = None
+    """The application's directory."""
+    azure_endpoint_url: str | None = None
+    """Where the Azure storage account is, if not at its name below `blob.core.windows.net`."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> S3Options:
+    def parse(cls, options: Mapping[str, str]) -> StorageOptions:
         """The options from their texts. Raises InvalidRequest, naming the option and its allowed values."""
         known = [one.name for one in fields(cls)]
         values: dict[str, Any] = {}
@@ -57,7 +73,7 @@ class S3Options:
             values[name] = _PARSERS[name](name, str(text)) if name in _PARSERS else str(text)
         return cls(**values)
 
-    def resolved(self) -> S3Options:
+    def resolved(self) -> StorageOptions:
         """With endpoint and region from the environment if they are not given."""
         endpoint = self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
         return replace(self, endpoint_url=endpoint, region=self.region or os.environ.get("AWS_REGION") or None)
@@ -66,7 +82,7 @@ class S3Options:
 def _endpoint(name: str, text: str) -> str:
     parts = urlsplit(text)
     if "@" in parts.netloc:  # not shown: it may be a secret
-        raise InvalidRequest(f"storage option {name} carries credentials; give them as access_key_id and secret_access_key", option=name)
+        raise InvalidRequest(f"storage option {name} carries credentials before an '@'; give them as options of their own", option=name)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InvalidRequest(f"storage option {name} is {text!r}; it must be like https://host:port", option=name)
     return text.rstrip("/")
@@ -81,6 +97,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "path_style": _by_rule,
     "conditional_put": _by_rule,
     "max_attempts": _by_rule,
+    "azure_endpoint_url": _endpoint,
 }
 
 
@@ -112,7 +129,7 @@ _filter: Final = _Redacting()
 
 
 def redact_logs() -> None:
-    """Keep credentials out of the log records of botocore, its dependencies, and py4j. Cheap to call again."""
+    """Keep credentials out of the log records of the stores' libraries, and of py4j. Cheap to call again."""
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in _LIBRARIES:
             logger.addFilter(_filter)
