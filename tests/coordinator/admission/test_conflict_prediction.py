@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.admission import conflict_prediction
 from sluice.coordinator.api import Foreseen, ForeseenTable, advice_of
 from sluice.coordinator.rules.isolation import IsolationLevel
 
@@ -115,3 +116,17 @@ def test_new_rows_may_go_to_partitions_that_do_not_exist_yet(coordinator: tuple[
     merge = Foreseen("MERGE", reads="day = 'we'", adds="")
     assert known.meets(merge, Foreseen("INSERT", adds=""), IsolationLevel.SERIALIZABLE).rule == "appended-what-i-read"
     assert known.meets(merge, Foreseen("INSERT", adds="day = 'th'"), IsolationLevel.SERIALIZABLE).verdict == "ok"
+
+
+def test_a_file_that_both_change_is_compared_among_many(coordinator: tuple[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conflict_prediction, "_FILES_MAX", 1)
+    known = ForeseenTable(table(coordinator, IsolationLevel.SERIALIZABLE).snapshot().raw)
+    everything, one_row = Foreseen("DELETE", "", ""), Foreseen("DELETE", "id = 5 AND day = 'tu'", "id = 5 AND day = 'tu'")
+    for mine, theirs in itertools.permutations((everything, one_row)):
+        assert known.meets(mine, theirs, IsolationLevel.SERIALIZABLE).verdict != "ok"
+
+
+def test_partitions_that_are_not_read_are_left_out_of_what_is_named(coordinator: tuple[str, bool]) -> None:
+    known = ForeseenTable(table(coordinator, IsolationLevel.SERIALIZABLE).snapshot().raw)
+    foreseen = known.meets(OPERATIONS["update tuesday"][0], Foreseen("INSERT", adds=""), IsolationLevel.SERIALIZABLE)
+    assert foreseen.winner_did == "concerns partitions day=tu"

@@ -5,10 +5,13 @@ What is unknown counts as possible, so "ok" means that they cannot conflict, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...storage.actions import Action, AddFile, CommitInfo, RemoveFile
 from ...storage.actions.features import deletion_vectors
@@ -25,7 +28,7 @@ from ..rules.explain.decision import Explanation, explain
 from ..rules.isolation import IsolationLevel, table_policy
 
 _FILES_MAX: Final = 256
-"""Files of one operation that are compared; those that both concern come first."""
+"""Files that are compared of those that both operations change, and of those that only one does."""
 _PARTITIONS_MAX: Final = 1024
 
 
@@ -56,63 +59,57 @@ class ForeseenTable:
 
     def meets(self, mine: Foreseen, theirs: Foreseen, level: IsolationLevel) -> Explanation:
         """The verdict on `mine` if it were compared with `theirs`, committed after mine had read."""
-        unknown = not self._by_classes and self._adds_elsewhere(mine, theirs)
-        shown = () if unknown else self._snapshot.partition_columns
-        first = {add.path for add in self._files(mine.removes)}
-        files = {add.path: add for add in (*self._files(theirs.removes), *self._files(mine.removes))}
-        kept = sorted(files.values(), key=lambda add: (add.path not in first, add.path))[: 2 * _FILES_MAX]
-        setup = [replace(add, deletion_vector=None) for add in kept]
-        setup = [replace(add, partition_values={}, stats=None) for add in setup] if unknown else setup
-        same = self._may_overlap(mine.removes, theirs.removes)
-        winner = self._actions(theirs, setup, 0, mine, unknown=unknown)
+        changed = [self._touched(each.removes) for each in (mine, theirs)]
+        by_both, by_me, by_them = (
+            [replace(add, deletion_vector=None) for add in adds_of(picked(self._snapshot.files, mask).slice(0, _FILES_MAX))]
+            for mask in (pc.and_(*changed), pc.and_not(*changed), pc.and_not(*reversed(changed)))
+        )
+        reads = [] if mine.reads is None else [Read("filterFiles", predicates=(mine.reads,) if mine.reads else ())]
+        new: list[dict[str, str | None]] = []
+        if self._by_classes:
+            new = self._places(theirs.adds)
+        elif self._may_overlap(theirs.adds, mine.reads):
+            # Rows that I read may go to partitions that do not exist yet.
+            new = [place for place in self._places(theirs.adds) if self._may_overlap(mine.reads, self._inside(place))] or [{}]
+            reads.append(Read("partitionsOf", partitions=tuple(new)))
+        row = 0 if self._may_overlap(mine.removes, theirs.removes) else 1
         blind = theirs.reads is None and theirs.removes is None
         case = Case(
             name="",
             schema=self._schema,
-            partition_columns=shown,
+            partition_columns=self._snapshot.partition_columns,
             isolation=level,
             policy=None,
-            setup=(self._snapshot.protocol, replace(self._snapshot.metadata, partition_columns=shown), *setup),
-            reads=() if mine.reads is None else (Read("filterFiles", predicates=(mine.reads,) if mine.reads else ()),),
-            winning_commits=((CommitInfo({"operation": theirs.operation, "isBlindAppend": blind}), *winner),),
+            setup=(self._snapshot.protocol, self._snapshot.metadata, *by_both, *by_me, *by_them),
+            reads=tuple(reads),
+            winning_commits=(
+                (CommitInfo({"operation": theirs.operation, "isBlindAppend": blind}), *self._actions(theirs, [*by_both, *by_them], 0, new)),
+            ),
             winning_operation=theirs.operation,
-            own_actions=self._actions(mine, setup, 0 if same else 1, None, unknown=unknown),
+            own_actions=self._actions(mine, [*by_both, *by_me], row, self._places(mine.adds)),
             own_operation=mine.operation,
         )
-        told = explain(case)
-        if told.verdict == "ok" and not case.own_actions:
-            return replace(told, because="it changes nothing in the table as it is now")
-        return told
+        explanation = explain(case)
+        if explanation.verdict == "ok" and not case.own_actions:
+            return replace(explanation, because="it changes nothing in the table as it is now")
+        return explanation
 
-    def _actions(self, of: Foreseen, setup: Sequence[AddFile], row: int, reader: Foreseen | None, *, unknown: bool) -> tuple[Action, ...]:
-        """Its actions on these files; each changed file loses the row of that number. New rows that a `reader` cannot see are left out."""
-        mine = {add.path for add in self._files(of.removes)}
-        found: list[Action] = []
-        for number, add in enumerate(each for each in setup if each.path in mine):
-            found.append(RemoveFile(add.path, of.changes_data, partition_values=add.partition_values, size=add.size, stats=add.stats))
+    def _actions(self, of: Foreseen, files: Sequence[AddFile], row: int, new: Sequence[Mapping[str, str | None]]) -> tuple[Action, ...]:
+        """Its actions on these files, each of which loses the row of that number, and `new` files in these partitions."""
+        actions: list[Action] = []
+        for number, add in enumerate(files):
+            actions.append(RemoveFile(add.path, of.changes_data, partition_values=add.partition_values, size=add.size, stats=add.stats))
             if not of.changes_data:
-                found.append(replace(add, path=f"compacted-{number}", data_change=False))
-            elif of.whole_files:
-                continue
-            elif self._by_rows:
+                actions.append(replace(add, path=f"compacted-{number}", data_change=False))
+            elif self._by_rows and not of.whole_files:
                 vector, _ = plan_vector(Rows([row]), owner="foreseen")
-                found.append(replace(add, deletion_vector=vector))
-            else:
+                actions.append(replace(add, deletion_vector=vector))
+            elif not of.whole_files:
                 stats = add.stats if of.adds is None else None
-                found.append(replace(add, path=f"{of.operation.lower()}-{number}", stats=stats))
-        if of.adds is None or (reader is not None and not self._by_classes and not self._may_overlap(of.adds, reader.reads)):
-            return tuple(found)
-        places = [{}] if unknown else self._places(of.adds)
-        found += [AddFile(f"new-{number}", place, 1, 0, True) for number, place in enumerate(places)]
-        return tuple(found)
+                actions.append(replace(add, path=f"{of.operation.lower()}-{number}", stats=stats))
+        return (*actions, *(AddFile(f"new-{number}", place, 1, 0, True) for number, place in enumerate(new)))
 
-    def _adds_elsewhere(self, mine: Foreseen, theirs: Foreseen) -> bool:
-        """Whether the winner may add rows that are read to partitions that do not exist yet."""
-        if not self._snapshot.partition_columns or theirs.adds is None or not self._may_overlap(theirs.adds, mine.reads):
-            return False
-        return not any(self._may_overlap(mine.reads, self._inside(place)) for place in self._places(theirs.adds))
-
-    def _places(self, condition: str) -> list[dict[str, str | None]]:
+    def _places(self, condition: str | None) -> list[dict[str, str | None]]:
         """The partitions that may have rows which satisfy the condition."""
         return [place for place in self._partitions if self._may_overlap(condition, self._inside(place))]
 
@@ -130,14 +127,13 @@ class ForeseenTable:
     def _inside(self, place: dict[str, str | None]) -> str:
         return Predicate.in_partitions([place], self._schema).to_sql() if place else ""
 
-    def _files(self, condition: str | None) -> list[AddFile]:
-        if condition is None:
-            return []
+    def _touched(self, condition: str | None) -> pa.BooleanArray:
+        """For each file, whether it may have rows that satisfy the condition."""
         files = self._snapshot.files
-        if condition:
-            predicate = Predicate.parse(condition, self._schema)
-            files = picked(files, predicate.may_match(files, schema=self._schema, partition_columns=self._snapshot.partition_columns))
-        return list(adds_of(files.slice(0, _FILES_MAX)))
+        if not condition:
+            return pa.repeat(condition is not None, files.num_rows)
+        columns = self._snapshot.partition_columns
+        return Predicate.parse(condition, self._schema).may_match(files, schema=self._schema, partition_columns=columns)
 
     def _may_overlap(self, one: str | None, other: str | None) -> bool:
         """Whether a row may satisfy both."""
