@@ -16,8 +16,9 @@ from sluice.coordinator.nodes.catalog_records import CatalogRecord, DroppedRecor
 from sluice.coordinator.nodes.consumer_records import ConsumerRecord
 from sluice.coordinator.nodes.lease_records import SHARED, Broken, Grants, LeaseNode, WaitNode
 from sluice.coordinator.nodes.plans import OpenPlan
+from sluice.coordinator.nodes.presence import ClientNode, Grave
 from sluice.coordinator.nodes.records import BatchRecord, Head, Published, Rebased, Rendering, Verdict, VersionPlan
-from sluice.coordinator.nodes.removal import Tombstone
+from sluice.coordinator.nodes.removal import DeleterNode, Tombstone
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent, Joint, JointTable
 from sluice.coordinator.rules.refusal import Refusal
 
@@ -82,6 +83,9 @@ RECORDS: list[NodeData] = [
     PinNode(7, "here", 7, "app", 5, True),
     OpenPlan("s3://b/x", 5, "here", 7, "app"),
     Tombstone(7, 5, True),
+    DeleterNode("id", "here", 7, 5),
+    ClientNode("here", 7, "app", 5, "0.1", 3),
+    Grave("me", 5),
 ]
 WRITTEN = Path(__file__).with_name("written_records.jsonl").read_bytes().splitlines()
 """The same records, as a build before this codec wrote them."""

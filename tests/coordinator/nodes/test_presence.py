@@ -12,8 +12,7 @@ import pytest
 from sluice.coordinator.errors import TransactionExpired
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.identity import TERM_MAX, Owner, another_id, id_in, new_client, new_id, new_plan_id, owner_of, term_of
-from sluice.coordinator.nodes.presence import GRAVES_KEPT_MS, Client, Presence, bury, clear_graves, list_clients
-from sluice.coordinator.nodes.presence import oldest_term as oldest_term_of
+from sluice.coordinator.nodes.presence import GRAVES_KEPT_MS, Client, ClientNode, Presence, bury, clear_graves, list_clients
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Fault, MemoryCoordination, MemorySession
 from sluice.version import __version__
@@ -62,7 +61,7 @@ def is_there(session: MemorySession, owner: Owner) -> bool:
 def oldest_term(session: MemorySession, owner: Owner) -> int:
     node = session.read(owner.path)
     assert node is not None
-    return oldest_term_of(node)
+    return ClientNode.decode(node.data).oldest_term
 
 
 def buried(coordination: MemoryCoordination, owner: Owner) -> bool:

@@ -13,7 +13,7 @@ from ..nodes.context import TableContext
 from ..nodes.identity import Owner, owner_of
 from ..nodes.layout import GRAVES, SlotName, VerdictName
 from ..nodes.plans import close_owner, open_plans
-from ..nodes.presence import bury, oldest_term
+from ..nodes.presence import ClientNode, bury
 from ..nodes.records import BatchRecord, read_intent
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
 from ..service.store import CoordinationStore
@@ -87,7 +87,7 @@ def _gone(
         elif grave is not None:
             gone[owner] = None
         elif node is not None:
-            gone[owner] = oldest_term(node)
+            gone[owner] = ClientNode.decode(node.data).oldest_term
         # check: looking-only-buries-nobody (without dry_run or)
         elif dry_run or bury(session, owner, by=context.client.application, now_ms=context.clock.now_ms()):
             gone[owner] = None

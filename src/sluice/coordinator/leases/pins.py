@@ -16,8 +16,6 @@ from functools import partial
 from types import TracebackType
 from typing import ClassVar, Final
 
-import orjson
-
 from ...storage.dataclass import dataclass
 from ...storage.errors import VersionNotFound
 from ...storage.intervals import iso_time
@@ -49,6 +47,18 @@ class PinNode(NodeData):
     """When it was made, by its client's clock (only shown)."""
     onwards: bool = False
     """Whether the changes after the version are kept, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Horizon(NodeData):
+    """What a collector keeps."""
+
+    KIND: ClassVar = "horizon"
+
+    version: int = -1
+    """All files of this version and later ones."""
+    cutoff_ms: int = 0
+    """The time whose last version it is."""
 
 
 class Pin:
@@ -136,7 +146,7 @@ def _horizon_of(context: TableContext) -> str:
 
 
 def _horizon_in(node: Node | None) -> int:
-    return -1 if node is None or not node.data else int(orjson.loads(node.data)["version"])
+    return -1 if node is None else _Horizon.decode(node.data).version
 
 
 def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
@@ -145,7 +155,7 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
     An earlier version may lose files, unless it was pinned before. The horizon only moves up. Raises CoordinatorUnavailable
     if the table's nodes are gone.
     """
-    path, data = _horizon_of(context), orjson.dumps({"version": version, "cutoff_ms": cutoff_ms})
+    path, data = _horizon_of(context), _Horizon(version, cutoff_ms).encode()
     while True:
         node = context.coordination.read(path)
         if version <= _horizon_in(node):

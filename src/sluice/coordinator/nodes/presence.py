@@ -21,19 +21,18 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Final
-
-import orjson
+from typing import ClassVar, Final
 
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...version import __version__
 from ..errors import SessionLost
+from ..formats import NodeData
 from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
-from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost
+from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost
 from .identity import TERM_MAX, Owner, another_id, new_client, new_id, owner_of, term_of
 from .layout import CLIENTS, GRAVES
 
@@ -57,6 +56,31 @@ class Client:
     application: str
     since_ms: int
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientNode(NodeData):
+    """What a client's node says."""
+
+    KIND: ClassVar = "client"
+
+    host: str
+    pid: int
+    application: str
+    since_ms: int
+    version: str
+    oldest_term: int
+    """The oldest term of which the client may still file a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grave(NodeData):
+    """Who buried a client, and when."""
+
+    KIND: ClassVar = "grave"
+
+    by: str
+    at_ms: int
 
 
 class TransactionId(str):
@@ -160,16 +184,7 @@ class Presence:
         return life
 
     def _body(self, life: _Life) -> bytes:
-        return orjson.dumps(
-            {
-                "host": socket.gethostname(),
-                "pid": self._pid,
-                "application": self._application,
-                "since_ms": self._since_ms,
-                "version": __version__,
-                "oldest_term": life.oldest(),
-            }
-        )
+        return ClientNode(socket.gethostname(), self._pid, self._application, self._since_ms, __version__, life.oldest()).encode()
 
     def _put(self, life: _Life) -> bool:
         """Announce a life in the current session; False if it was buried."""
@@ -229,7 +244,7 @@ def _make_parents(session: CoordinationStore) -> None:
 
 def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> bool:
     """Make sure that nothing of a client is filed any more; False if the client is present, or may be."""
-    body = orjson.dumps({"by": by, "at_ms": now_ms})
+    body = Grave(by, now_ms).encode()
     grave = f"{GRAVES}/{owner.name}"
     try:
         # check: the-living-are-not-buried (without Create(owner.path), Delete(owner.path),)
@@ -248,18 +263,13 @@ def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
     """Remove the graves from which no client can come back; returns how many there were."""
     names = session.children(GRAVES) or []
     nodes = session.read_many([f"{GRAVES}/{name}" for name in names])
-    old = [node for node in nodes if node is not None and now_ms - int(orjson.loads(node.data)["at_ms"]) > GRAVES_KEPT_MS]
+    old = [node for node in nodes if node is not None and now_ms - Grave.decode(node.data).at_ms > GRAVES_KEPT_MS]
     for node in old:
         try:
             session.delete(node.path, version=node.version)
         except (NoNode, ReplyLost):
             continue
     return len(old)
-
-
-def oldest_term(node: Node) -> int:
-    """The oldest term of which a client may still file a transaction, according to its node."""
-    return int(orjson.loads(node.data)["oldest_term"])
 
 
 def this_client(application: str | None = None) -> ClientName:
@@ -287,6 +297,6 @@ def list_clients(store: CoordinationStore) -> list[Client]:
     """The connected clients, oldest first. A killed client is listed until its session times out."""
     names = store.children(CLIENTS) or []
     nodes = store.read_many([f"{CLIENTS}/{name}" for name in names])
-    bodies = [(name, orjson.loads(node.data)) for name, node in zip(names, nodes, strict=True) if node is not None]
-    clients = [Client(name, b["host"], b["pid"], b["application"], b["since_ms"], b["version"]) for name, b in bodies]
+    contents = [(name, ClientNode.decode(node.data)) for name, node in zip(names, nodes, strict=True) if node is not None]
+    clients = [Client(name, c.host, c.pid, c.application, c.since_ms, c.version) for name, c in contents]
     return sorted(clients, key=lambda client: (client.since_ms, client.id))

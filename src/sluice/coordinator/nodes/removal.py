@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import orjson
 
@@ -66,6 +66,18 @@ class Tombstone(NodeData):
     """When it was removed, in milliseconds since the epoch."""
     deleting: bool = False
     """Whether data remain to be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleterNode(NodeData):
+    """Which process deletes a dropped table's data, and since when by its clock."""
+
+    KIND: ClassVar = "deleter"
+
+    id: str
+    host: str
+    pid: int
+    since_ms: int
 
 
 def read_tombstone(context: TableContext) -> Tombstone | None:
@@ -174,7 +186,7 @@ class Deletion:
         grave, deleter = self.context.in_connection(look)
         if grave is None or grave.version != self.grave.version:
             raise table_dropped(self.context.tree.location)
-        if deleter is None or _content(deleter)["id"] != self.identity:
+        if deleter is None or DeleterNode.decode(deleter.data).id != self.identity:
             raise Unavailable(f"the claim to delete the data of {tree.location} is gone: repeat the drop", location=tree.location)
 
     def done(self) -> None:
@@ -229,7 +241,6 @@ def deletion(context: TableContext, tombstone: Tombstone) -> Iterator[Deletion]:
 
 def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
     tree, identity = context.tree, uuid.uuid4().hex
-    claim = {"id": identity, "host": socket.gethostname(), "pid": os.getpid()}
     for _ in range(_ATTEMPTS):
         session = context.connect()
         session.barrier()
@@ -237,11 +248,11 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         # check: a-drop-deletes-its-own-table (without or Tombstone.decode(grave.data) != tombstone)
         if grave is None or Tombstone.decode(grave.data) != tombstone:
             raise table_dropped(context.tree.location)
-        if deleter is not None and left is not None and _content(deleter)["id"] == identity:  # our claim, whose reply was lost
+        if deleter is not None and left is not None and DeleterNode.decode(deleter.data).id == identity:  # our claim, whose reply was lost
             return Deletion(context, tombstone, identity, grave, left.version, first=left.version == 0)
         if deleter is not None:
             raise _taken(context, deleter)
-        body = orjson.dumps({**claim, "since_ms": context.clock.now_ms()})
+        body = DeleterNode(identity, socket.gethostname(), os.getpid(), context.clock.now_ms()).encode()
         with suppress(ApplyRefused, ReplyLost):
             session.apply(
                 [Check(tree.tombstone, grave.version), put(tree.deleter_left, body, left), Create(tree.deleter, body, ephemeral=True)]
@@ -252,13 +263,13 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
 
 
 def _taken(context: TableContext, deleter: Node) -> Unavailable:
-    claim, location = _content(deleter), context.tree.location
+    claim, location = DeleterNode.decode(deleter.data), context.tree.location
     return Unavailable(
-        f"the table at {location} was dropped, and its data are being deleted by process {claim['pid']} on {claim['host']}: wait until it "
+        f"the table at {location} was dropped, and its data are being deleted by process {claim.pid} on {claim.host}: wait until it "
         "is done, or end it, and repeat this when its session has expired",
         location=location,
-        host=claim["host"],
-        pid=claim["pid"],
+        host=claim.host,
+        pid=claim.pid,
     )
 
 
@@ -270,7 +281,7 @@ def require_no_deleter(context: TableContext) -> None:
         raise _taken(context, deleter)
     if left is None:
         return
-    wait_s = _content(left)["since_ms"] / 1000 + LONGEST_PUT_S - context.clock.now_ms() / 1000
+    wait_s = DeleterNode.decode(left.data).since_ms / 1000 + LONGEST_PUT_S - context.clock.now_ms() / 1000
     if wait_s > 0:
         raise Unavailable(
             f"the table at {tree.location} was dropped, and a client that deleted its data disappeared before it was done (killed, or "
@@ -280,7 +291,3 @@ def require_no_deleter(context: TableContext) -> None:
         )
     with suppress(NoNode, BadVersion, ReplyLost):
         context.connect().delete(left.path, version=left.version)
-
-
-def _content(node: Node) -> dict[str, Any]:
-    return dict(orjson.loads(node.data))
