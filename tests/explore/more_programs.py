@@ -12,7 +12,8 @@ from sluice.coordinator.leases.lease import acquire, paths_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
-from sluice.coordinator.nodes.lease_records import EXCLUSIVE, Place
+from sluice.coordinator.nodes.lease_places import Place
+from sluice.coordinator.nodes.lease_records import EXCLUSIVE
 from sluice.coordinator.nodes.presence import Presence
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads
 from sluice.coordinator.service.clock import Deadline

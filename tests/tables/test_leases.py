@@ -20,7 +20,7 @@ from sluice.coordinator.leases import lease as of_coordinator
 from sluice.coordinator.leases.listing import list_leases
 from sluice.coordinator.leases.pins import EVERYTHING, pinned_versions, pins_of
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.lease_records import Place as LeasedPlace
+from sluice.coordinator.nodes.lease_places import Place as LeasedPlace
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from .nodes.creation import check_tree, known_locations, make_tree, only_begun, register_beside_log, remove_new_tree, require_settled
     from .nodes.identity import Owner, another_id, id_in, owner_of, term_of
     from .nodes.layout import TableTree
-    from .nodes.lease_records import EXCLUSIVE, SHARED, Broken, Place
+    from .nodes.lease_places import Place
+    from .nodes.lease_records import EXCLUSIVE, SHARED, Broken
     from .nodes.plans import close_plan, open_plan
     from .nodes.presence import clear_graves, list_clients
     from .nodes.records import Head

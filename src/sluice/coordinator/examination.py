@@ -13,7 +13,7 @@ from .leases.listing import list_leases
 from .nodes.context import TableContext
 from .nodes.creation import check_tree
 from .nodes.layout import NODES_OF_TABLES, SlotName, VerdictName
-from .nodes.lease_records import Place
+from .nodes.lease_places import Place
 from .nodes.records import BatchRecord, Head, Published
 
 _HOUR_MS: Final = 3_600_000

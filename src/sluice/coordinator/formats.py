@@ -92,7 +92,7 @@ class Record(NodeData):
 
     __slots__ = ()
     FORMAT: ClassVar[int]
-    CHANGED: ClassVar = False
+    CHANGED: ClassVar = True
 
     @classmethod
     def decode(cls: type[_R], data: bytes) -> _R:  # noqa: PYI019
@@ -109,8 +109,8 @@ class Record(NodeData):
             raise MalformedRecord(f"{cls.KIND} is nested too deeply", kind=cls.KIND) from error
         wrong = ", ".join(_inexact(record, content, cls.KIND))
         if wrong:
-            text = f"{wrong[:_NAMES_SHOWN_MAX]}: it is of a newer version of sluice, or malformed"
-            raise MalformedRecord(f"{cls.KIND} {text}", kind=cls.KIND)
+            text = f"{cls.KIND} {wrong[:_NAMES_SHOWN_MAX]}: it is of a newer version of sluice, or malformed"
+            raise MalformedRecord(text, kind=cls.KIND)
         return record
 
 

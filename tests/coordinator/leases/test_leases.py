@@ -17,7 +17,8 @@ from sluice.coordinator.leases.deadlocks import find_cycle
 from sluice.coordinator.leases.granting import LeaseClient, LeaseRequest, Wanted
 from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
 from sluice.coordinator.leases.scopes import scopes_meet
-from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
+from sluice.coordinator.nodes.lease_places import LeaseName, Place
+from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseNode, WaitNode
 from sluice.coordinator.rules.intent import ClientName
 from sluice.coordinator.service.clock import Deadline, SystemClock, bounded_s
 from sluice.coordinator.service.memory import Call, Fault

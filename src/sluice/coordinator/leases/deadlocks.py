@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from ...storage.dataclass import dataclass
-from ..nodes.lease_records import WAITS, LeaseName, LeaseNode, Place, WaitNode
+from ..nodes.lease_places import LeaseName, Place
+from ..nodes.lease_records import WAITS, LeaseNode, WaitNode
 from ..service.store import CoordinationStore
 from .guard import held_facts, held_in_words
 from .scopes import clash

@@ -26,7 +26,8 @@ from typing import Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
-from ..nodes.lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
+from ..nodes.lease_places import NAMES, LeaseName, Place
+from ..nodes.lease_records import WAITS, Grants, LeaseNode, WaitNode
 from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, Deadline, SystemClock, bounding

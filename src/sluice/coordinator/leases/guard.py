@@ -15,7 +15,8 @@ from typing import Any, Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import NotATable, Unavailable
 from ..nodes.context import TableContext
-from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
+from ..nodes.lease_places import LeaseName, Place
+from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseNode
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
 from ..rules.winner import Member

@@ -18,7 +18,8 @@ from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ...storage.errors import Unavailable
 from ..errors import LeaseLost, SessionLost
-from ..nodes.lease_records import LeaseNode, Place
+from ..nodes.lease_places import Place
+from ..nodes.lease_records import LeaseNode
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..service.store import CoordinationStore
 from .granting import LeaseClient, LeaseRequest, Wanted, let_go

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, TableNotFound
 from ..nodes.layout import TableTree
-from ..nodes.lease_records import Broken, Grants, LeaseName, LeaseNode, Place
+from ..nodes.lease_places import LeaseName, Place
+from ..nodes.lease_records import Broken, Grants, LeaseNode
 from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write
 from .scopes import clash
 

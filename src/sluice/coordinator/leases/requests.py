@@ -11,7 +11,8 @@ from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import parse_schema
-from ..nodes.lease_records import EXCLUSIVE, Place
+from ..nodes.lease_places import Place
+from ..nodes.lease_records import EXCLUSIVE
 from ..nodes.presence import this_client
 from ..service.clock import Timeout
 from .granting import LeaseClient, Wanted

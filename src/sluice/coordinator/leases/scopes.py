@@ -28,7 +28,8 @@ from ...storage.pruning.files import HIGH, LOW, NULLS, RECORDS, Files
 from ...storage.pruning.predicate import Predicate
 from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
-from ..nodes.lease_records import PASSING, SHARED, LeaseNode, Place
+from ..nodes.lease_places import Place
+from ..nodes.lease_records import PASSING, SHARED, LeaseNode
 from ..rules.read_scope import condition, schema_of
 from ..rules.winner import Footprint
 

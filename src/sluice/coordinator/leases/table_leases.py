@@ -13,7 +13,8 @@ from types import TracebackType
 from ...storage.dataclass import dataclass
 from ..errors import LeaseHeld
 from ..nodes.context import TableContext
-from ..nodes.lease_records import PASSING, Place
+from ..nodes.lease_places import Place
+from ..nodes.lease_records import PASSING
 from ..service.address import Address
 from ..service.clock import Deadline
 from .granting import LeaseClient, LeaseRequest, Wanted, let_go

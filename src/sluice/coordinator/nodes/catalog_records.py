@@ -47,7 +47,6 @@ class CatalogRecord(Record):
 
     KIND: ClassVar = "catalog"
     FORMAT: ClassVar = CATALOG_FORMAT
-    CHANGED: ClassVar = True
 
     root: str = ""
     format: int = CATALOG_FORMAT
@@ -64,7 +63,6 @@ class NamespaceRecord(Record):
 
     KIND: ClassVar = "namespace"
     FORMAT: ClassVar = CATALOG_FORMAT
-    CHANGED: ClassVar = True
 
     name: str = DEFAULT
     location: str = ""
@@ -89,7 +87,6 @@ class NameRecord(Record):
 
     KIND: ClassVar = "name"
     FORMAT: ClassVar = CATALOG_FORMAT
-    CHANGED: ClassVar = True
 
     name: str
     location: str
@@ -106,7 +103,6 @@ class DroppedRecord(Record):
 
     KIND: ClassVar = "dropped table"
     FORMAT: ClassVar = CATALOG_FORMAT
-    CHANGED: ClassVar = True
 
     namespace: str
     name: str

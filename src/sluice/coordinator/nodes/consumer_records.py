@@ -28,7 +28,6 @@ class ConsumerRecord(Record):
 
     KIND: ClassVar = "consumer"
     FORMAT: ClassVar = CONSUMER_FORMAT
-    CHANGED: ClassVar = True
 
     name: str
     version: int

@@ -17,23 +17,6 @@ from typing import Annotated, ClassVar, Final
 from ...storage.dataclass import dataclass
 from ..formats import MalformedRecord, NodeData, one_of
 from ..rules.intent import ClientName
-from .lease_places import NAMES, LeaseName, Place
-
-__all__ = [
-    "EXCLUSIVE",
-    "MODES",
-    "NAMES",
-    "PASSING",
-    "SHARED",
-    "TURN",
-    "WAITS",
-    "Broken",
-    "Grants",
-    "LeaseName",
-    "LeaseNode",
-    "Place",
-    "WaitNode",
-]
 
 WAITS: Final = "/waits"
 SHARED: Final = "shared"

@@ -52,7 +52,6 @@ class Head(Record):
 
     KIND: ClassVar = "head"
     FORMAT: ClassVar = HEAD_FORMAT
-    CHANGED: ClassVar = True
 
     version: int = -1
     generation: int = 0
@@ -78,7 +77,6 @@ class Published(Record):
 
     KIND: ClassVar = "published"
     FORMAT: ClassVar = PUBLISHED_FORMAT
-    CHANGED: ClassVar = True
 
     version: int = -1
     generation: int = 0
@@ -215,6 +213,7 @@ class BatchRecord(Record):
 
     KIND: ClassVar = "verdict"
     FORMAT: ClassVar = BATCH_FORMAT
+    CHANGED: ClassVar = False
 
     batch_id: str
     generation: int

@@ -146,6 +146,7 @@ class Intent(Record):
 
     KIND: ClassVar = "intent"
     FORMAT: ClassVar = INTENT_FORMAT
+    CHANGED: ClassVar = False
 
     transaction_id: str
     operation: str
