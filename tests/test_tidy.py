@@ -40,7 +40,7 @@ IGNORED = {
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
-STREAMS = {".stream_batches", "..stream_options", ".stream_reader", ".stream_writer"}
+STREAMS = {".stream_batches", "..stream_options", ".stream_reader"}
 PHASES = {
     ".changes",
     "...tables",

@@ -12,9 +12,9 @@ from pyspark.sql.types import IntegerType, StructField
 import sluice
 from sluice.delta.builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator
 from sluice.delta.tables import DeltaTable
+from sluice.spark_integration.rows.analysis import MergeRequest
 from sluice.spark_integration.rows.assignments import no_such_column
-from sluice.spark_integration.rows.request import MergeRequest
-from sluice.statements.definitions.creating import Definition
+from sluice.statements.definitions.tables import Definition
 
 UNUSED: Any = None
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from sluice.shell.held_back import held_back
+from sluice.shell.engines import held_back
 
 PROGRAM = """
 import sys

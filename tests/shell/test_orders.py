@@ -13,10 +13,8 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from sluice.cli import main
-from sluice.shell.completing import Completing
 from sluice.shell.engines import Engines
-from sluice.shell.orders import order_in
-from sluice.shell.prompting import typed
+from sluice.shell.prompting import Completing, order_in, typed
 from sluice.shell.running import Shell, ShellOptions
 from sluice.statements.duckdb.request import LocalRequest
 

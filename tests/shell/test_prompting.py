@@ -9,8 +9,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from sluice.shell.completing import Completing
-from sluice.shell.prompting import typed
+from sluice.shell.prompting import Completing, typed
 from sluice.statements.duckdb.request import LocalRequest
 
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.shell.completing import Completing
 from sluice.shell.engines import Engines
 from sluice.shell.printing import as_csv, as_json
+from sluice.shell.prompting import Completing
 from sluice.statements.duckdb.request import LocalRequest
 
 Run = Callable[..., Any]

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.shell.printing import as_csv, as_json
-from sluice.shell.values import values_of
+from sluice.shell.printing import as_csv, as_json, values_of
 
 INTERVALS = pa.month_day_nano_interval()
 FORMS: list[tuple[Any, pa.DataType, Any]] = [

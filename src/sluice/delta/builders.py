@@ -13,12 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 
 from ..spark_integration.errors import as_spark_users_know
+from ..spark_integration.rows.analysis import Clause, MergeRequest
 from ..spark_integration.rows.definitions import defined_in
-from ..spark_integration.rows.request import Clause, MergeRequest
-from ..statements.definitions.creating import Definition
+from ..statements.definitions.tables import Definition
 from ..statements.maintenance import Optimization
 from ..statements.reports import affected, merged
-from ..statements.spark.frames import frame
+from ..statements.spark.queries import frame
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnsupportedFeature

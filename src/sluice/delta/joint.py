@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..spark_integration.active_session import evolves_schemas
 from ..spark_integration.errors import as_spark_users_know
+from ..spark_integration.rows.analysis import MergeRequest
 from ..spark_integration.rows.assignments import as_the_table_stores
 from ..spark_integration.rows.merge import merge_rows
-from ..spark_integration.rows.request import MergeRequest
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
 from ..tables.write.terms import WriteArgs

@@ -13,8 +13,8 @@ from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.data_source.write_commit import opened
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.options import default_storage_options
+from ..spark_integration.rows.analysis import Clause
 from ..spark_integration.rows.plan_reads import written_with_reads
-from ..spark_integration.rows.request import Clause
 from ..spark_integration.streams import Batch, BatchWriter
 from ..statements.request import Place
 from ..storage.arguments import checked

@@ -12,16 +12,16 @@ from pyspark.sql.types import StructType
 
 from ..spark_integration.active_session import use_session, user_metadata_of
 from ..spark_integration.errors import as_spark_users_know
+from ..spark_integration.rows.analysis import MergeRequest
 from ..spark_integration.rows.merge import merge_rows
-from ..spark_integration.rows.request import MergeRequest
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
-from ..statements.definitions.creating import Definition, made, named
+from ..statements.definitions.tables import Definition, made, named
 from ..statements.maintenance import Optimization, run_optimize
 from ..statements.places import exists, opened
 from ..statements.reports import NOTHING, detail, history, restored
 from ..statements.request import Place
-from ..statements.spark.frames import frame
+from ..statements.spark.queries import frame
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos

@@ -1,13 +1,20 @@
-"""Chooses the engine of a statement: this process if it can carry it out, else Spark if it is installed."""
+"""Chooses the engine of a statement: this process if it can carry it out, else Spark if it is installed.
+
+After USE, names of one part in a statement are those of a namespace. What Spark logs while it starts is held back.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import select
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -18,14 +25,17 @@ from ..installation import install_command
 from ..statements.duckdb.database import NEEDS_SPARK
 from ..statements.duckdb.request import LocalRequest
 from ..statements.duckdb.running import run
+from ..statements.parse.cursor import Name, Span
+from ..statements.parse.loading import Attach
+from ..statements.parse.namespaces import Comment, CreateNamespace, DropNamespace
 from ..statements.parse.reading import Other, bare, read
+from ..statements.parse.relations import Changes
 from ..statements.parse.rows import Insert
-from ..statements.places import catalog_of, known_place, opened
-from ..statements.session_locks import Locks
+from ..statements.parse.tables import Clone, Create, Like, ShowTables, Undrop
+from ..statements.places import catalog_of, known_place, opened, parts_of
+from ..statements.request import Locks
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
-from .held_back import held_back
-from .namespaces import in_namespace
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -147,7 +157,7 @@ class Engines:
     def _on_spark(self, text: str) -> pa.Table:
         if importlib.util.find_spec("pyspark") is None:
             raise InvalidRequest(f"Spark is not installed: {install_command('spark')}")
-        from ..statements.spark.frames import as_arrow
+        from ..statements.spark.queries import as_arrow
         from ..statements.spark.running import sql
 
         if self._session is None:
@@ -178,3 +188,109 @@ class Engines:
 
 def _is_query(text: str) -> bool:
     return isinstance(read(text), Other)
+
+
+_BYTES: Final = 1 << 16
+
+
+@contextmanager
+def held_back() -> Iterator[int]:
+    """A descriptor, the standard error for a program that the block starts.
+
+    What the program writes while the block runs is shown only if the block raises. What it writes later goes to our standard error.
+    """
+    reading, writing = os.pipe()
+    pipe = _Pipe(reading)
+    threading.Thread(target=pipe.forward, name="sluice-stderr", daemon=True).start()
+    try:
+        yield writing
+    except BaseException:
+        pipe.release(telling=True)
+        raise
+    else:
+        pipe.release(telling=False)
+    finally:
+        os.close(writing)
+
+
+class _Pipe:
+    """The reading end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._guard = threading.Lock()
+        self._held: list[bytes] | None = []
+
+    def forward(self) -> None:
+        """Read until the program ends."""
+        while True:
+            select.select([self._descriptor], [], [])
+            with self._guard:
+                if not self._read():
+                    os.close(self._descriptor)
+                    return
+
+    def release(self, *, telling: bool) -> None:
+        """Show the text held so far if `telling`, else forget it; later text is shown as it comes."""
+        with self._guard:
+            while select.select([self._descriptor], [], [], 0)[0] and self._read():
+                pass
+            held, self._held = self._held or [], None
+        if telling:
+            _tell(b"".join(held))
+
+    def _read(self) -> bool:
+        """Take what is there; whether there may be more."""
+        if not select.select([self._descriptor], [], [], 0)[0]:
+            return True  # the other thread took it
+        text = os.read(self._descriptor, _BYTES)
+        if self._held is None:
+            _tell(text)
+        else:
+            self._held.append(text)
+        return bool(text)
+
+
+def _tell(text: bytes) -> None:
+    sys.stderr.write(text.decode(errors="replace"))
+    sys.stderr.flush()
+
+
+_MAKES: Final = (Create, Clone, Like, Undrop)
+_NO_TABLES: Final = (CreateNamespace, DropNamespace, ShowTables)
+
+
+def in_namespace(text: str, namespace: str, exists: Callable[[str], bool]) -> str:
+    """The text with the namespace before the names of tables that it makes, and of those that are there (`exists` says of a whole name)."""
+    statement, quoted = read(text), "`" + namespace.replace("`", "``") + "`"
+    if isinstance(statement, ShowTables) and statement.namespace is None:
+        at = text.upper().index("TABLES") + len("TABLES")
+        return f"{text[:at]} IN {quoted}{text[at:]}"
+    for name, is_made in sorted(_names(statement, text), key=lambda each: each[0].start, reverse=True):
+        if len(name.parts) == 1 and (is_made or exists(f"{quoted}.{name.quoted}")):
+            text = f"{text[: name.start]}{quoted}.{text[name.start :]}"
+    return text
+
+
+def _names(part: Any, text: str) -> Iterator[tuple[Name, bool]]:
+    """The names of tables in a statement, each once, and whether the statement makes that table."""
+    if isinstance(part, _NO_TABLES) or (isinstance(part, Comment) and part.what == "namespace"):
+        return
+    if isinstance(part, tuple):
+        for each in part:
+            yield from _names(each, text)
+    elif isinstance(part, Changes):
+        first = part.arguments[0]
+        if first.of(text)[0] in "'\"":  # the name of a table in a string; a parameter may be one, too, and names it whole
+            inside = Span(first.start + 1, first.end - 1)
+            yield Name(parts_of(inside.of(text)), inside.start, inside.end), False
+    elif isinstance(part, Name):
+        yield part, False
+    elif is_dataclass(part):
+        for field in fields(part):
+            value = getattr(part, field.name)
+            is_made = (isinstance(part, _MAKES) and field.name == "target") or (isinstance(part, Attach) and field.name == "name")
+            if isinstance(value, Name) and is_made:
+                yield value, True
+            else:
+                yield from _names(value, text)

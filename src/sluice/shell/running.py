@@ -15,11 +15,9 @@ from ..statements.duckdb.request import LocalRequest
 from ..statements.parse.cursor import statements_in, tokens_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
-from .completing import Completing
 from .engines import Engines, Result
-from .orders import EXPANDED, HELP, HELP_TEXT, TIMING, order_in
 from .printing import as_csv, as_json, console_on, draw
-from .prompting import typed
+from .prompting import EXPANDED, HELP, HELP_TEXT, TIMING, Completing, order_in, typed
 
 _WRONG: Final = 2
 _FAILED: Final = 1

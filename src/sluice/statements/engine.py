@@ -9,7 +9,7 @@ from ..tables.joint_transaction import ForeignRows
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
-from .definitions.creating import Definition
+from .definitions.tables import Definition
 from .parse.cursor import Span
 from .parse.maintenance import Optimize
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces

@@ -15,7 +15,7 @@ from ..tables.read.history import HistoryEntry, entries_of
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.write.terms import ChangeArgs
-from .definitions.creating import struct_of
+from .definitions.tables import struct_of
 from .parse.loading import Analyze, Attach, Detach, Reorganise, Repair
 from .parse.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
 from .parse.tables import Clone

@@ -14,8 +14,7 @@ from ..tables.write.merging import RowCounts
 from . import maintenance, partitions
 from .concurrency.blocks import NOT_OURS, atomic, expected
 from .concurrency.conflicts import explain_conflict
-from .concurrency.locks import lock, unlock
-from .concurrency.queue_state import show_state
+from .concurrency.locks import lock, show_state, unlock
 from .definitions import namespaces, showing, tables
 from .engine import AboutNames, Engine, R, RowChange, T
 from .loading import copy_into

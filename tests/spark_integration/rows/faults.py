@@ -24,9 +24,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sluice.coordinator.publication import failure_points
-from sluice.spark_integration.files import spark_writer, task_writer, writing
+from sluice.spark_integration.files import task_writer, writing
 from sluice.spark_integration.files.task_writer import FilesSource, FilesWriter
-from sluice.spark_integration.rows import located, merge, writer
+from sluice.spark_integration.rows import instructions, merge, writer
 from sluice.spark_integration.rows.writer import RowTask, TaskResult
 from sluice.storage.actions import AddFile
 from sluice.tables.write.data_writing import WritePlan
@@ -147,11 +147,13 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         step(location, "inserted" if task.label.endswith("i") else "results-taken")
         return done
 
+    written_by_spark = writing.written_by_spark
+
     def copied(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddFile, ...] | str:
         with contextlib.suppress(FileNotFoundError):
             if _order(location).read_text(encoding="utf-8").partition(" ")[0] in LISTING:
                 return "the fault is where tasks' files are listed"
-        return spark_writer.written_by_spark(rows, plan, label)
+        return written_by_spark(rows, plan, label)
 
     return [
         (merge, "RowTask", FaultyTask),
@@ -159,9 +161,9 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         (merge, "changed_by_tasks", gathered),
         after(merge, "changed_here", "inserted"),
         (writing, "written_by_spark", copied),
-        after(spark_writer, "_write", "copies-staged"),
+        after(writing, "_write", "copies-staged"),
         after(merge, "cached", "source-kept"),
-        after(located, "key_values", "keys-gathered"),
+        after(instructions, "key_values", "keys-gathered"),
         after(merge, "_apply", "applied"),
         *points(lambda name: step(location, name)),
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sluice.spark_integration.rows.request import Clause
+from sluice.spark_integration.rows.analysis import Clause
 
 Row: TypeAlias = tuple[Any, ...]
 

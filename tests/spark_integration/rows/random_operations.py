@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sluice.spark_integration.rows.request import Clause
+from sluice.spark_integration.rows.analysis import Clause
 
 from .model import ALWAYS, Condition, Row, Ruled, null_plus
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sluice
-from sluice.spark_integration.rows.request import Clause
+from sluice.spark_integration.rows.analysis import Clause
 from tests.fixtures.spark_jvm import as_environment
 
 from .concurrent_merges import run

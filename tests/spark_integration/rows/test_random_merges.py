@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sluice
 from sluice.spark_integration.rows import source as sources
+from sluice.spark_integration.rows.analysis import Clause, MergeRequest
 from sluice.spark_integration.rows.merge import merge_rows
-from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration.rows import source as sources
+from sluice.spark_integration.rows.analysis import Clause, MergeRequest
 from sluice.spark_integration.rows.merge import merge_rows
-from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.storage.errors import InvalidRequest, SchemaMismatch
 
 from ..conftest import Place

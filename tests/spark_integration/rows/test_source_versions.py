@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 import sluice
+from sluice.spark_integration.rows.analysis import Clause, MergeRequest
 from sluice.spark_integration.rows.merge import merge_rows
-from sluice.spark_integration.rows.request import Clause, MergeRequest
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.spark_integration.scan.deletions import bits_of
+from sluice.spark_integration.scan.file_index import bits_of
 from sluice.storage.data.vectors import Rows
 
 

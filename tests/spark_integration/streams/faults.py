@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from sluice.spark_integration.data_source.source import SluiceDataSource
 from sluice.spark_integration.data_source.stream_reader import SluiceStreamReader
-from sluice.spark_integration.data_source.stream_writer import BatchWritten, SluiceStreamWriter
+from sluice.spark_integration.data_source.writer import BatchWritten, SluiceStreamWriter
 
 from ..rows.faults import points, put_in, step
 

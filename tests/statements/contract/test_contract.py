@@ -25,8 +25,8 @@ from sluice.statements.parse.maintenance import Convert
 from sluice.statements.parse.namespaces import CreateNamespace, DropNamespace, ShowNamespaces
 from sluice.statements.parse.reading import Malformed, Statement, read
 from sluice.statements.parse.tables import Undrop
+from sluice.statements.request import Locks
 from sluice.statements.run import ON_PLACES
-from sluice.statements.session_locks import Locks
 
 from ...spark_integration.conftest import spark
 

@@ -10,7 +10,7 @@ import pytest
 import sluice
 from sluice.statements.concurrency import blocks
 from sluice.statements.duckdb.running import run
-from sluice.statements.session_locks import Locks
+from sluice.statements.request import Locks
 from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
 
 from .conftest import Warehouse

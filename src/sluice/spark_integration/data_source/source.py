@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ...storage.actions import Metadata
     from .changes import ChangesReader
     from .reader import SluiceReader
-    from .stream_writer import SluiceStreamWriter
-    from .writer import SluiceWriter
+    from .writer import SluiceStreamWriter, SluiceWriter
 
 _CHECKPOINT: Final = "checkpointlocation"
 
@@ -85,7 +84,7 @@ class SluiceDataSource(DataSource):
     def streamWriter(self, schema: SparkStruct, overwrite: bool) -> SluiceStreamWriter:  # noqa: N802 - PySpark's name
         """A writer of one micro-batch of a stream."""
         from ..options import WriteOptions
-        from .stream_writer import SluiceStreamWriter
+        from .writer import SluiceStreamWriter
 
         own = {name: value for name, value in self.options.items() if name.lower() != _CHECKPOINT}
         WriteOptions.refuse_for_streams(own)

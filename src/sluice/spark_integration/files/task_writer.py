@@ -22,8 +22,7 @@ from ...storage.data.row_ids import RowIdColumns
 from ...storage.log.paths import staged_path
 from ...tables.client.address import TableAddress
 from ...tables.write.data_writing import WritePlan
-from ..data_source.writer import FilesWritten
-from ..workers import forget_finders
+from ..data_source.writer import FilesWritten, forget_finders
 
 _NAME: Final = "sluice_files"
 _STORAGE_PREFIX: Final = "s3."

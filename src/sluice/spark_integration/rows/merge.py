@@ -1,7 +1,7 @@
 """MERGE, UPDATE and DELETE by Spark in one pass over the table, as an operation of an open transaction.
 
-A request (`request`) is resolved by Spark's analyser (`analysis`), the rows that it may change are located (`located`) and joined with the
-source (`source`), tasks do what each row says (`instructions`, `writer`), and what they report becomes part of the transaction (here).
+Spark's analyser resolves a request (`analysis`), the rows that it may change are located and joined with the source (`source`,
+`instructions`), tasks do what each row says (`writer`), and what they report becomes part of the transaction (here).
 """
 
 from __future__ import annotations
@@ -27,11 +27,20 @@ from ...tables.write.row_operations import RowChanges, apply_changes
 from ..active_session import planned_once, session_for_changes
 from ..files.writing import SETTING, gathering, is_wanted, written_by_executors
 from ..scan.python_scan import rows_of
-from .analysis import AnalysedMerge, analyse
-from .instructions import helper_columns, insertions, instructions, join, repeated_rows
-from .located import Located, layout_of, locate, target_in, without_whole_files
+from .analysis import AnalysedMerge, MergeRequest, analyse
+from .instructions import (
+    Located,
+    helper_columns,
+    insertions,
+    instructions,
+    join,
+    layout_of,
+    locate,
+    repeated_rows,
+    target_in,
+    without_whole_files,
+)
 from .plan_reads import depend_on_reads
-from .request import MergeRequest
 from .source import CachedSource, cached
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, HelperColumns, RowTask, TaskResult, changed_by_tasks, changed_here
 

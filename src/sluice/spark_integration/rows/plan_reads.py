@@ -17,7 +17,7 @@ from ...tables.transaction import Transaction
 from ...tables.write.requirements import require_no_later_version
 from ..files.writing import written_by_executors
 from ..jvm import analysed, items
-from ..scan.versions import VersionRead, version_read, versions_read
+from ..scan.native import VersionRead, version_read, versions_read
 from .conditions import conjuncts, predicate_of
 
 _PASSING: Final = frozenset({"Filter", "Project", "SubqueryAlias", "View", "Union"})

@@ -28,7 +28,7 @@ from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType, to_arrow
 from ..active_session import planned_once
 from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan, optimised
-from ..scan.versions import is_of_files
+from ..scan.native import is_of_files
 
 _log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from ...storage.dataclass import dataclass
 from ...tables.client.property_rules import file_size_of
 from ...tables.write.change_data_files import ChangeDataWriter
 from ...tables.write.data_writing import WritePlan
+from ..data_source.writer import forget_finders
 from ..files.task_writer import attempt
 from ..jvm import quoted
-from ..workers import forget_finders
 
 NOTHING: Final = 0
 """The row at a position matched a row of the source, and stays as it is."""

@@ -2,6 +2,9 @@
 
 Spark calls an object of Python through py4j, on the thread that plans: the caller's, or one of Spark's own, while the caller waits.
 So nothing here takes a lock, and what a call needs was read before.
+
+Spark's scan knows each row's position while it still reads in batches and skips row groups. The deleted rows of a file come to it as bits,
+one for each row up to the last deleted one, in a partition value of that file: the cost per row does not depend on how many are deleted.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
@@ -21,9 +25,12 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions.filetable import picked
+from ...storage.actions.records import DeletionVector
+from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
 from ...storage.expressions import build
@@ -33,12 +40,68 @@ from ...storage.pruning.partition_maps import partition_texts
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import decode_column
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
+from ...storage.stores.objects import ObjectStore
 from ..errors import known_to_spark, missing_file
-from ..jvm import class_in_jvm, items
+from ..jvm import analysed, class_in_jvm, items, quoted
 from ..schemas import to_spark
 from .catalyst import attribute_named, predicate_in
-from .deletions import Lost, bits_of
 from .jvm_files import Cell, JvmFiles, cells
+
+Lost: TypeAlias = "Callable[[pa.Table], Mapping[str, Rows]]"
+"""The deleted rows of some files of a table, by path; files without deleted rows are left out."""
+
+_THREADS: Final = 16
+_BITS: Final = 8
+_OBJECTS: Final = "org.apache.spark.sql.catalyst.expressions.objects"
+
+
+def deleted_rows(store: ObjectStore, files: pa.Table) -> dict[str, Rows]:
+    """The deleted rows of the files with a deletion vector, by path. Raises the errors of `read_vector`."""
+    files = files.select(["path", "deletion_vector"]).filter(pc.is_valid(files["deletion_vector"]))
+    if not files.num_rows:
+        return {}
+    vectors = [DeletionVector(**each) for each in files["deletion_vector"].to_pylist()]
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-vectors") as pool:
+        return dict(zip(files["path"].to_pylist(), pool.map(partial(read_vector, store), vectors), strict=True))
+
+
+def bits_of(rows: Rows) -> bytes | None:
+    """The bits of all positions up to the last deleted one. It takes time for each deleted row and each byte, not for each row."""
+    if not rows:
+        return None
+    positions = positions_of(rows).cast(pa.int64())
+    places, shifts = pc.shift_right(positions, 3), pc.bit_wise_and(positions, _BITS - 1)
+    some = pa.table({"place": places, "bits": pc.shift_left(pa.scalar(1, pa.int64()), shifts)})
+    some = some.group_by("place").aggregate([("bits", "sum")]).combine_chunks()
+    found = pc.index_in(pa.array(range(rows.max() // _BITS + 1), pa.int64()), value_set=some["place"].chunk(0))
+    return bytes(pc.fill_null(some["bits_sum"].chunk(0).take(found), 0).cast(pa.uint8()).to_pylist())
+
+
+def live_rows(frame: DataFrame, bits: str, row: str) -> DataFrame:
+    """The rows of a frame that are not deleted: those whose bit is not set, by the columns of their file's bits and their position.
+
+    SQL has no function for a byte at a place, so Spark's tasks call the method by which Spark itself reads bytes.
+    """
+    session = frame.sparkSession
+    bits, row = quoted(bits), quoted(row)
+    # never outside, whatever Spark evaluates first
+    place = f"least({row} DIV {_BITS}, CAST(length({bits}) AS BIGINT) - 1)"
+    first = int(class_in_jvm(session, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET)
+    array, offset = items(analysed(frame.select(F.expr(f"{bits} AS bits"), F.expr(f"{first} + {place} AS place"))).projectList())
+    byte = _called(session, "getByte", "org.apache.spark.unsafe.Platform", [array.child(), offset.child()])
+    is_set = F.getbit(byte, F.expr(f"CAST({row} % {_BITS} AS INT)")) == 1
+    return frame.where(F.expr(f"{bits} IS NULL OR {row} DIV {_BITS} >= length({bits})") | ~is_set)
+
+
+def _called(session: SparkSession, method: str, owner: str, arguments: Sequence[Any]) -> Column:
+    """What a static method of Java returns for expressions of Spark's: a byte, null if one of them is null."""
+    sequence = class_in_jvm(session, "org.apache.spark.api.python.PythonUtils").toSeq
+    nothing = class_in_jvm(session, "scala.Option").empty()
+    loader = class_in_jvm(session, "java.lang.Thread").currentThread().getContextClassLoader()
+    kind = class_in_jvm(session, "org.apache.spark.sql.types.DataType").fromJson('"byte"')
+    static = class_in_jvm(session, "java.lang.Class").forName(owner, True, loader), kind, method, sequence(arguments), sequence([])
+    call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, nothing)
+    return Column(class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").column(call))
 
 
 @dataclass(frozen=True, slots=True)

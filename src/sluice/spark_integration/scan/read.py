@@ -41,7 +41,7 @@ from ..jvm import column_named, named
 from ..option_tables import parse_timestamp
 from ..options import default_storage_options
 from ..schemas import requested, to_spark
-from .deletions import deleted_rows
+from .file_index import deleted_rows
 from .native import Layout, rows_of_files, why_not_native
 
 if TYPE_CHECKING:

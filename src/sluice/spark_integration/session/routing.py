@@ -29,8 +29,7 @@ from ..scan.file_index import files_read
 from .known_tables import SessionCatalog
 from .reader import Reader, StreamReader
 from .stream_writer import StreamWriter
-from .writer import Writer
-from .writer_v2 import WriterV2
+from .writer import Writer, WriterV2
 
 ROUTING: Final = "spark.sluice.routing"
 

@@ -1,19 +1,24 @@
-"""The writer of a routed session's DataFrames: tables of sluice in all save modes, everything else by PySpark."""
+"""The writers of a routed session, `DataFrame.write` and `writeTo`: tables of sluice, everything else by PySpark."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, TableNotFound
+from ...storage.stores.location import normalise
 from ...tables.manage.creation import beside_others
 from ..errors import as_spark_users_know
-from .format_and_options import RemembersFormat
-from .known_tables import already_there, is_known, location_of, means_sluice, place_of_new
-from .saving import Write, insert, save
+from ..rows.conditions import predicate_text
+from ..scan.native import versions_read
+from .format_and_options import Options, RemembersFormat, RemembersOptions
+from .known_tables import already_there, is_known, location_of, means_sluice, path_in, place_of_new
+from .saving import Write, insert, open_at, save
 
 
 class Writer(RemembersFormat, DataFrameWriter):
@@ -136,3 +141,147 @@ class Writer(RemembersFormat, DataFrameWriter):
                 f"{self._unfit[0]} was called, but sluice's tables have no buckets: use partitionBy or clusterBy",
             )
         return Write.of(self._mode, self._options, self._partition_by, self._cluster_by)
+
+
+class WriterV2(RemembersOptions, DataFrameWriterV2):
+    """PySpark's writer, which also remembers the format and the options, and writes tables of sluice itself.
+
+    `using("sluice")` says that the table is one, as the name sluice.`/a/path` does.
+    `append`, `overwrite` and `overwritePartitions` also find it by its name alone, if
+    Spark has no table or view of that name.
+    """
+
+    def __init__(self, df: DataFrame, table: str) -> None:
+        super().__init__(df, table)
+        self._name = table
+        self._properties: dict[str, str] = {}
+        self._partition_by: tuple[Any, ...] | None = None
+        self._cluster_by: tuple[str, ...] | None = None
+
+    def using(self, provider: str) -> DataFrameWriterV2:
+        """Like PySpark's."""
+        super().using(provider)
+        self._format = provider
+        return self
+
+    def tableProperty(self, property: str, value: str) -> DataFrameWriterV2:  # noqa: A002, N802 - PySpark's names
+        """Like PySpark's: a property of the table."""
+        super().tableProperty(property, value)
+        self._properties[property] = value
+        return self
+
+    def partitionedBy(self, col: Any, *cols: Any) -> DataFrameWriterV2:  # noqa: N802 - PySpark's name
+        """Like PySpark's; tables of sluice are partitioned by columns, not by functions of them."""
+        super().partitionedBy(col, *cols)
+        self._partition_by = (col, *cols)
+        return self
+
+    def clusterBy(self, col: str, *cols: str) -> DataFrameWriterV2:  # noqa: N802 - PySpark's name
+        """Like PySpark's: by which columns a new table is clustered."""
+        super().clusterBy(col, *cols)
+        self._cluster_by = (col, *cols)
+        return self
+
+    def create(self) -> None:
+        """Like PySpark's. Raises TableExists, which is an AnalysisException, if the name is taken."""
+        if not self._is_sluice():
+            super().create()
+            return
+        with as_spark_users_know():
+            if is_known(self._options, self._name):
+                raise already_there(self._name)
+            self._create()
+
+    def replace(self) -> None:
+        """Like PySpark's: schema, partitioning, properties and rows in one commit. Raises TableNotFound."""
+        if not self._is_sluice():
+            super().replace()
+            return
+        with as_spark_users_know():
+            self._replace()
+
+    def createOrReplace(self) -> None:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        if not self._is_sluice():
+            super().createOrReplace()
+            return
+        with as_spark_users_know():
+            place = normalise(location_of(self._options, self._name)) if is_known(self._options, self._name) else None
+            reads_itself = any(each.location == place for each in versions_read(self._df))
+            beside_others(self._create_or_replace, lambda: is_known(self._options, self._name), replaces=not reads_itself)
+
+    def append(self) -> None:
+        """Like PySpark's. Raises TableNotFound."""
+        if not self._is_of_sluice():
+            super().append()
+            return
+        with as_spark_users_know():
+            self._add("append")
+
+    def overwrite(self, condition: Column | str) -> None:
+        """Like PySpark's: replaces the rows that satisfy the condition. Raises TableNotFound."""
+        if not self._is_of_sluice():
+            super().overwrite(condition)
+            return
+        with as_spark_users_know():
+            table = open_at(location_of(self._options, self._name), self._options)
+            column = F.col(condition) if isinstance(condition, str) else condition  # a text names a boolean column
+            self._add("overwrite", replaceWhere=predicate_text(self._spark, table.struct, column, "overwrite"))
+
+    def overwritePartitions(self) -> None:  # noqa: N802 - PySpark's name
+        """Like PySpark's: replaces the partitions of the new rows, all rows of a table without partitions. Raises TableNotFound."""
+        if not self._is_of_sluice():
+            super().overwritePartitions()
+            return
+        with as_spark_users_know():
+            self._add("overwrite", partitionOverwriteMode="dynamic")
+
+    def _is_of_sluice(self) -> bool:
+        return means_sluice(self._spark, self._format, self._name, self._options)
+
+    def _create(self) -> None:
+        location, called, managed = place_of_new(self._options, self._name)
+        save(self._df, location, self._write("error", self._options.but(**self._as_options())), name=called, managed=managed)
+
+    def _create_or_replace(self) -> None:
+        if is_known(self._options, self._name):
+            self._replace()
+        else:
+            self._create()
+
+    def _replace(self) -> None:
+        location = location_of(self._options, self._name)
+        options = self._options.but(overwriteSchema="true", **self._as_options())
+        save(self._df, location, self._write("overwrite", options, replaces=True), missing=_gone(self._name))
+
+    def _add(self, mode: str, **options: str) -> None:
+        if self._partition_by is not None or self._cluster_by is not None or self._properties:
+            raise InvalidRequest(
+                "partitionedBy, clusterBy and tableProperty describe a new table: use create(), replace() or createOrReplace()"
+            )
+        save(self._df, location_of(self._options, self._name), self._write(mode, self._options.but(**options)), missing=_gone(self._name))
+
+    def _write(self, mode: str, options: Options, *, replaces: bool = False) -> Write:
+        columns = None if self._partition_by is None else tuple(_column(each) for each in self._partition_by)
+        grouped = self._cluster_by or (() if replaces else None)
+        return Write(mode, options, () if replaces and columns is None else columns, replaces, grouped, defines=True)
+
+    def _as_options(self) -> dict[str, str]:
+        return {"properties": json.dumps(self._properties)} if self._properties else {}
+
+
+def _gone(name: str) -> TableNotFound:
+    path = path_in(name)
+    if path is not None:
+        return TableNotFound(f"there is no table at {path}: check the path, or make one with create()", location=path)
+    return TableNotFound(f"the table {name} is gone", name=name)
+
+
+def _column(column: Column | str) -> str:
+    """The name of a column to partition by. Raises InvalidRequest for a function of columns."""
+    java: Any = F.col(column) if isinstance(column, str) else column
+    node = java._jc.node()  # Spark's own object of a column, which knows the column's parts
+    if node.getClass().getSimpleName() != "UnresolvedAttribute":
+        raise InvalidRequest(f"partitionedBy was given {column}; a table of sluice is partitioned by columns: add one that has this value")
+    text = str(node.sql())
+    return text[1:-1].replace("``", "`") if text.startswith("`") else text

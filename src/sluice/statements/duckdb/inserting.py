@@ -25,7 +25,7 @@ from ...tables.planned_writes import abandon_plan, commit_creation, plan_creatio
 from ...tables.table import Table
 from ...tables.transaction import Transaction
 from ...tables.write.data_writing import require_whole_structs
-from ..definitions.creating import Definition
+from ..definitions.tables import Definition
 from ..parse.cursor import Span
 from ..parse.rows import Insert
 from ..parse.tables import Create

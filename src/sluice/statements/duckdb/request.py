@@ -16,8 +16,7 @@ from ...storage.expressions.render import literal_sql
 from ...storage.schema.datatypes import StructType
 from ..parse.cursor import Name, Span
 from ..places import known_place
-from ..request import Edit, Place
-from ..session_locks import Locks
+from ..request import Edit, Locks, Place
 from .database import Connected, bound_name, needs_spark, run
 
 

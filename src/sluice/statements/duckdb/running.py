@@ -12,8 +12,8 @@ from ..parse.cursor import Cursor, Span, tokens_of, words_in
 from ..parse.reading import Other, Statement, bare, read
 from ..parse.rows import Delete, Insert, Merge, Update
 from ..parse.tables import Create
+from ..request import Locks
 from ..run import run as carry_out
-from ..session_locks import Locks
 from . import engine
 from .queries import QUERIES
 from .request import LocalRequest

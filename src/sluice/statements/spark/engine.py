@@ -26,9 +26,8 @@ from ..places import relations_of_sluice, target_edits
 from ..reports import Answer
 from ..request import Edit
 from ..sources import at_one_moment
-from .frames import frame
 from .names import about_names
-from .queries import by_spark, query, views_of
+from .queries import by_spark, frame, query, views_of
 from .request import SparkRequest
 from .rows import change, create_with_rows, insert, insert_into, insertion, source_rows
 

@@ -22,7 +22,7 @@ from ..parse.cursor import Name
 from ..parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..parse.tables import Like, ShowTables
 from ..places import catalog_of, title
-from .frames import frame
+from .queries import frame
 from .request import SparkRequest
 
 _log: Final = logging.getLogger(__name__)

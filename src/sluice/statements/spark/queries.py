@@ -1,4 +1,7 @@
-"""Queries: every table of sluice in them is a temporary view, and all are read as of one moment. A name may also be Spark's."""
+"""Queries: every table of sluice in them is a temporary view, and all are read as of one moment. A name may also be Spark's.
+
+Results are DataFrames, also of what sluice answers itself; the shell gets their rows as Arrow data.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,24 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType, YearMonthIntervalType
 
 from ...spark_integration.active_session import use_session
 from ...spark_integration.jvm import analysed, class_in_jvm
-from ...spark_integration.rows.reading import rows_so_far
+from ...spark_integration.rows.instructions import rows_so_far
 from ...spark_integration.scan.file_index import files_read
 from ...spark_integration.scan.read import read_snapshot
+from ...spark_integration.schemas import to_spark
 from ...tables.read.table_snapshot import TableSnapshot
 from ..parse.cursor import Name
 from ..parse.reading import Other
 from ..places import SluiceRelation, edits_of, not_found, relations_of_sluice, similar_names
+from ..reports import Answer
 from ..request import Edit
 from ..sources import Bound, ChangeRange, Reading, Source, TransactionRows, at_one_moment, sources_of
 from .request import SparkRequest
@@ -53,7 +62,7 @@ def by_spark(request: SparkRequest, relations: Sequence[SluiceRelation], names: 
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             raise
         ours = [each.relation.name for each in relations]
-        unknown = next((name for name in names if name not in ours and _is_unknown(request, name)), None)
+        unknown = next((name for name in names if name not in ours and name.path is None and not request.is_own(name)), None)
         if unknown is None or not similar_names(request, unknown):
             raise
         raise not_found(request, unknown) from error
@@ -66,10 +75,6 @@ def _with_files(spark: SparkSession, plan: DataFrame) -> DataFrame:
     execution = session.sessionState().executePlan(analysed(plan).logicalPlan(), mode)
     [[text]] = plan.collect()
     return spark.createDataFrame([("\n".join([text.rstrip(), "", *files_read(spark, execution)]),)], "plan string")
-
-
-def _is_unknown(request: SparkRequest, name: Name) -> bool:
-    return name.path is None and not request.is_own(name)
 
 
 @contextmanager
@@ -122,3 +127,50 @@ def _changed_rows(request: SparkRequest, location: str, changes: ChangeRange) ->
     set_options = {name: value for name, value in options.items() if value is not None}
     rows = request.spark.read.format("sluice").options(readChangeFeed="true", **set_options).load(location)
     return rows.where("false") if is_empty else rows
+
+
+def frame(spark: SparkSession, answer: Answer) -> DataFrame:
+    """The answer's rows."""
+    return spark.createDataFrame(list(answer.rows), to_spark(answer.struct) if answer.columns else StructType())
+
+
+def as_arrow(frame: DataFrame) -> pa.Table:
+    """The rows. Columns of types that Arrow lacks are texts, as CAST(x AS STRING) gives them; months of a year are Arrow's intervals."""
+    names, kinds = frame.columns, [field.dataType for field in frame.schema.fields]
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    columns = []
+    for number, kind in enumerate(kinds):
+        column = F.col(f"c{number}")
+        if isinstance(kind, YearMonthIntervalType):
+            whole = column.cast("interval year to month")
+            column = F.extract(F.lit("YEAR"), whole) * 12 + F.extract(F.lit("MONTH"), whole)
+        elif not _in_arrow(kind):
+            column = column.cast("string")
+        columns.append(column.alias(f"c{number}"))
+    rows = numbered.select(*columns).toArrow()
+    for number, kind in enumerate(kinds):
+        if isinstance(kind, YearMonthIntervalType):
+            months = rows.column(number).to_pylist()
+            intervals = pa.array([None if each is None else (each, 0, 0) for each in months], pa.month_day_nano_interval())
+            rows = rows.set_column(number, f"c{number}", intervals)
+    return rows.rename_columns(names)
+
+
+def _in_arrow(kind: DataType) -> bool:
+    inside: list[Any] = [kind]
+    while inside:
+        each = inside.pop()
+        if isinstance(each, ArrayType):
+            inside.append(each.elementType)
+        elif isinstance(each, MapType):
+            inside += [each.keyType, each.valueType]
+        elif isinstance(each, StructType):
+            inside += [field.dataType for field in each.fields]
+        elif isinstance(each, VariantType):
+            return False
+        else:
+            try:
+                to_arrow_type(each)
+            except Exception:  # noqa: BLE001 - PySpark has a class for each reason
+                return False
+    return True

@@ -25,8 +25,7 @@ from ...tables.write.terms import ChangeArgs
 from ..parse.cursor import Name, Span
 from ..parse.reading import parameters_in
 from ..places import known_place
-from ..request import Edit, Place, Request
-from ..session_locks import Locks
+from ..request import Edit, Locks, Place, Request
 
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"

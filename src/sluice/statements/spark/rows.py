@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...spark_integration.active_session import evolves_schemas
+from ...spark_integration.rows.analysis import Clause, MergeRequest
 from ...spark_integration.rows.assignments import as_the_table_stores
 from ...spark_integration.rows.conditions import predicate_text
 from ...spark_integration.rows.merge import merge_rows
 from ...spark_integration.rows.plan_reads import depend_on_reads
-from ...spark_integration.rows.request import Clause, MergeRequest
 from ...spark_integration.schemas import to_spark
 from ...spark_integration.session.format_and_options import Options
 from ...spark_integration.session.saving import Write, save
@@ -26,7 +26,7 @@ from ...storage.schema.schema import StructType
 from ...tables.table import Table
 from ...tables.transaction import Transaction
 from ...tables.write.merging import RowCounts
-from ..definitions.creating import Definition
+from ..definitions.tables import Definition
 from ..engine import RowChange
 from ..parse.cursor import Span
 from ..parse.rows import Assignment, Delete, Insert, Merge, MergeClause
