@@ -13,7 +13,7 @@ from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.records import Head, digest
-from sluice.coordinator.rules.intent import DeclaredReads, Intent, Joint, JointTable
+from sluice.coordinator.rules.intent import DeclaredReads, Intent, Joint
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
@@ -50,6 +50,12 @@ class JointWorld:
 
     def location(self, name: str) -> str:
         return self.tables[name].tree.location
+
+    def vanish(self, name: str) -> None:
+        """Remove a table's nodes, as an administrator may."""
+        root = self.tables[name].tree.root
+        for path in sorted((node.path for node in self.coordination.tree.walk() if node.path.startswith(root)), reverse=True):
+            self.coordination.connect().delete(path)
 
     def check(self) -> None:
         """What must hold after every run: each log is sound, and what belongs together is there in every table, once."""
@@ -108,7 +114,7 @@ class JointClient:
 
     def file(self, intents: Mapping[str, Intent]) -> list[str]:
         """Make the slots as a writer does that dies then; their paths."""
-        joint = Joint(tuple(sorted(JointTable(self.world.location(name), self.head(name).generation) for name in intents)))
+        joint = Joint(tuple(sorted(self.world.location(name) for name in intents)))
         ops: list[Create] = []
         for name, intent in intents.items():
             prefix = self.world.tables[name].tree.slot_prefix(0, intent.transaction_id)

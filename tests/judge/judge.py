@@ -59,9 +59,9 @@ class _Together:
 
     def add(self, table: str, transaction: str, intent: Mapping[str, Any]) -> None:
         """In this table, by this intent."""
-        joint = intent.get("joint") or {"tables": [{"location": table}]}
+        joint = intent.get("joint") or {"tables": [table]}
         self.done.setdefault(transaction, set()).add(table)
-        self.demanded.setdefault(transaction, set()).add(frozenset(each["location"] for each in joint["tables"]))
+        self.demanded.setdefault(transaction, set()).add(frozenset(joint["tables"]))
 
     def halves(self) -> Iterator[str]:
         """I11: a request does it in all of a transaction's tables, or in none; the intents name the same tables."""
@@ -146,6 +146,9 @@ class Judge:
             wrong.append(f"I1: the head went from {old} back to {new}")
         if not records and old["detached"] and (new["version"], *_at(new)) == (old["version"], *_at(old)):
             return memory  # the table is brought in again: the commit that follows says so
+        if not records and new["generation"] == old["generation"] + 1:
+            wrong += self._generation_opened(request, old, new)
+            return memory
         if len(records) != 1:
             wrong.append(f"I1: the head moved from {_at(old)} to {_at(new)} with {len(records)} records")
             return memory
@@ -157,6 +160,17 @@ class Judge:
         memory, ids = self._verdicts(memory, request, record, wrong, committed)
         ratified = tuple(Ratified(version["digest"], tuple(ids[version["version"]])) for version in record["versions"])
         return memory.with_versions(request.table, known + ratified)
+
+    @staticmethod
+    def _generation_opened(request: _Request, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+        """I3: the next generation opens where all is decided and published, and no slot is left in the one before."""
+        if (new["version"], new["slot"]) != (old["version"], -1):
+            yield f"I3: a generation was opened, and the head went from {old} to {new}"
+        published = parsed(request.before.data(f"{request.root}/published") or b"{}")
+        if (published["version"], *_at(published)) != (old["version"], *_at(old)):
+            yield f"I3: a generation was opened with the head {old}, and `published` was {published}"
+        if left := [name for name in request.before.names(f"{request.root}/slots/{old['generation']}") if _slot_of(name)[0] > old["slot"]]:
+            yield f"I3: a generation was opened, and {left} were undecided in the one before"
 
     @staticmethod
     def _made_or_removed(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> Iterator[str]:
@@ -208,7 +222,7 @@ class Judge:
         passed = [slot for slot in there if old["slot"] < slot <= slots[-1] and slot not in slots]
         if passed:
             yield f"I3: slots {passed} were passed over"
-        if new["generation"] == old["generation"] and new["slot"] != slots[-1]:
+        if _at(new) != (old["generation"], slots[-1]):
             yield f"I3: the head says slot {new['slot']}, and {slots[-1]} was decided last"
 
     @staticmethod
@@ -275,22 +289,19 @@ class Judge:
 
     @staticmethod
     def _slots_gone(request: _Request) -> Iterator[str]:
-        """I10: a slot is removed when it is decided and published, or when it is filed again in the next generation."""
+        """I10: a slot is removed when it is decided and published."""
         removed = list(request.slots(made=False))
         if not removed or request.after.data(f"{request.root}/head") is None:
             return
         head, published = (
             parsed(view.data(f"{request.root}/{name}") or b"{}") for view, name in ((request.before, "head"), (request.after, "published"))
         )
-        arrived = {transaction for _, _, transaction, _ in request.slots(made=True)}
         for generation, slot, transaction, _ in removed:
             at, name = (generation, slot), f"slot {slot} of generation {generation} ({transaction})"
             if at > _at(head):
                 yield f"I10: {name} was removed and not decided"
-            elif generation == head["generation"] and _at(published) < at:
+            elif _at(published) < at:
                 yield f"I10: {name} was removed before it was published"
-            elif generation < head["generation"] and _at(published) < at and transaction not in arrived:
-                yield f"I10: {name} was removed, after its generation was closed, and not filed again"
 
     # -- objects -----------------------------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ class Run:
 
 ONE, TWO = commit(1, "x"), commit(2, "y")
 BOTH = commit(1, "x", "y")
-JOINT = {"tables": [{"location": A}, {"location": B}]}
+JOINT = {"tables": [A, B]}
 LEASE = "leases/l-1"
 
 
@@ -164,7 +164,7 @@ def committed(run: Run, **more: Any) -> Run:
 
 def joint(*, names_b: bool = True, ratify_b: bool = True, file_b: bool = True) -> Run:
     """A transaction over both tables is filed and ratified."""
-    alone = {"tables": [{"location": B}]}
+    alone = {"tables": [B]}
     run, slots = Run(), [(A, slot(0, "x"), intent("x", joint=JOINT)), (B, slot(0, "x"), intent("x", joint=JOINT if names_b else alone))]
     run.change(*(slots if file_b else slots[:1]))
     if not file_b or not names_b:
@@ -190,11 +190,7 @@ HONEST: dict[str, Callable[[], Run]] = {
         head(0, 1), record(verdict(0, "x", -1, refused=True), verdict(1, "y", 0, repeats=True), versions={})
     ),
     "no slot": lambda: Run().ratify(head(1, -1), record(verdict(-1, "x", 1), versions={1: ONE}, direct=json.dumps(intent("x")))),
-    "filed again in the next generation": lambda: (
-        filed()
-        .ratify(head(1, 0, 1), record(verdict(0, "x", 1), versions={1: ONE}))
-        .change((A, slot(1, "y"), None), (A, slot(0, "y", 1), intent("y")))
-    ),
+    "the next generation opens": lambda: published().change((A, "head", head(2, -1, 1)), (A, "published", head(2, -1, 1))),
     "several tables": joint,
     "one's own lease": lambda: committed(leased("exclusive"), leases=[OWN]),
     "shared leases": lambda: committed(
@@ -305,15 +301,17 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
     "one's lease is not granted": ("I9: x was ratified and", lambda: committed(leased("exclusive", granted=()), leases=[OWN])),
     "an undecided slot goes": ("I10: slot 0", lambda: filed().change((A, slot(0, "x"), None))),
     "a slot goes before it is published": ("I10: slot 0", lambda: ratified().change((A, slot(0, "x"), None))),
-    "a slot of a closed generation goes": (
-        "I10: slot 1 of generation 0 (y) was removed, after",
-        lambda: (
-            Run()
-            .file(0, "x")
-            .ratify(head(1, 0, 1) | {"slot": -1}, record(verdict(0, "x", 1), versions={1: ONE}))
-            .change((A, slot(1, "y"), intent("y")))
-            .change((A, slot(1, "y"), None))
-        ),
+    "a generation opens and a version is gone": (
+        "I3: a generation was opened, and the head",
+        lambda: published().change((A, "head", head(3, -1, 1)), (A, "published", head(2, -1, 1))),
+    ),
+    "a generation opens before all is published": (
+        "I3: a generation was opened with the head",
+        lambda: ratified().change((A, "head", head(2, -1, 1)), (A, "published", head(2, -1, 1))),
+    ),
+    "a generation opens and leaves a slot behind": (
+        "I3: a generation was opened, and ['i-z",
+        lambda: published().file(2, "z").change((A, "head", head(2, -1, 1)), (A, "published", head(2, -1, 1))),
     ),
     "nobody knows": ("I10: nobody knows", lambda: published().answer()),
     "an outcome is forgotten": ("I10: nobody knows", lambda: filed().tell("asked", A, "x", "unknown").answer()),

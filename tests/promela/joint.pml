@@ -22,7 +22,7 @@
 #define LOSSES 1
 #endif
 #ifndef CLOSE_AT
-#define CLOSE_AT 0 /* decided slots after which the first generation of table 0 is closed; 0: never */
+#define CLOSE_AT 0 /* slots after which the first generation of table 0 is used up; 0: never */
 #endif
 #define CLIENTS (JOINTS + LEFT + RIGHT)
 #ifndef SLOTS
@@ -54,7 +54,6 @@ byte there[2 * GENERATIONS];          /* which slots stand */
 byte marked[2 * GENERATIONS];         /* which say "filed again" */
 byte who[2 * GENERATIONS * SLOTS];    /* transaction + 1 */
 byte since[2 * GENERATIONS * SLOTS];  /* the first version that it does not know */
-byte sibling[2 * GENERATIONS * SLOTS];/* of one over both: the generation of its other slot, as the intent says */
 byte verdict[2 * GENERATIONS * SLOTS];/* what the verdict records say of it */
 #define COMMITTED 1
 #define REFUSED 50
@@ -64,10 +63,8 @@ byte records[2];
 byte r_generation[2 * RECORDS], r_slot[2 * RECORDS], r_version[2 * RECORDS], r_batch[2 * RECORDS];
 byte published[2]; /* how many records of a table are published */
 
-#define LAST(k) RECORD(k, (published[k] -> published[k] - 1 : 0))
-#define CLOSES(r) (CLOSE_AT > 0 && (r) < RECORDS && r_generation[r] == 0 && r_slot[r] >= CLOSE_AT)
-#define P_VERSION(k) (published[k] -> r_version[LAST(k)] : 0)
-#define P_GENERATION(k) (published[k] -> (CLOSES(LAST(k)) -> 1 : r_generation[LAST(k)]) : 0)
+#define USED_UP (CLOSE_AT > 0 && hg[0] == 0 && hs[0] >= CLOSE_AT)
+#define DRAINED (published[0] == records[0] && (there[PLACE(0, hg[0])] >> hs[0]) == 0)
 
 #define HEAD_STANDS(k) (hv[k] == lv[k] && hg[k] == lg[k] && hs[k] == ls[k])
 
@@ -172,11 +169,7 @@ inline ratify(tb, upto, count) {
     x = RECORD(tb, records[tb]);
     r_generation[x] = lg[tb]; r_slot[x] = upto; r_version[x] = lv[tb] + count; r_batch[x] = me + 1;
     records[tb]++;
-    hv[tb] = lv[tb] + count; hs[tb] = upto; hg[tb] = lg[tb];
-    if
-    :: CLOSES(x) -> hg[tb] = 1; hs[tb] = 0
-    :: else
-    fi
+    hv[tb] = lv[tb] + count; hs[tb] = upto; hg[tb] = lg[tb]
 }
 
 /* A transaction over both is committed in both, or in none. */
@@ -306,7 +299,7 @@ inline look_for_batch() {
 inline new_slot(tb) {
     i = counter[PLACE(tb, fg[tb])]; x = AT(tb, fg[tb], i);
     BOUND(i < SLOTS);
-    who[x] = tx + 1; since[x] = val[tb]; sibling[x] = fg[1 - tb];
+    who[x] = tx + 1; since[x] = val[tb];
     there[PLACE(tb, fg[tb])] = there[PLACE(tb, fg[tb])] | BIT(i);
     if
     :: again -> marked[PLACE(tb, fg[tb])] = marked[PLACE(tb, fg[tb])] | BIT(i)
@@ -365,7 +358,7 @@ inline forget() {
 #define MINE(k) (IS_JOINT(tx) || (k) == (tx >= JOINTS + LEFT))
 #define TOLD(k) (verdict[AT(k, fg[k], (cs[k] -> cs[k] - 1 : 0))])
 #define HEARD(k) (cs[k] && TOLD(k))
-#define LATE(k) (cs[k] && P_GENERATION(k) > fg[k] && HAS(there[PLACE(k, fg[k])], (cs[k] -> cs[k] - 1 : 0)))
+#define IS_THERE(k) (!MINE(k) || hg[k] == fg[k]) /* the generation in which it files */
 #define REFUSED_IN(k) (HEARD(k) && TOLD(k) == REFUSED)
 
 proctype Client(byte me; byte tx) {
@@ -386,9 +379,26 @@ proctype Client(byte me; byte tx) {
     fi;
 
 filing: /* one multi: the slots in all tables */
-    atomic {
+#if CLOSE_AT > 0
+    if
+    :: MINE(0) && USED_UP -> /* once it has waited for that long enough, it files all the same */
         if
         :: d_step {
+                if
+                :: DRAINED -> HOLDS(3, there[PLACE(0, 0)] == 0); hg[0] = 1; hs[0] = 0
+                :: else
+                fi
+            }
+        :: true
+        fi
+    :: else
+    fi;
+    fg[0] = hg[0];
+#endif
+    atomic {
+        if
+        :: !IS_THERE(0) || !IS_THERE(1) -> res = NO
+        :: IS_THERE(0) && IS_THERE(1) -> d_step {
                 if
                 :: MINE(0) -> new_slot(0)
                 :: else
@@ -399,7 +409,7 @@ filing: /* one multi: the slots in all tables */
                 fi;
                 res = YES
             }
-        :: losses > 0 -> losses--; d_step {
+        :: losses > 0 && IS_THERE(0) && IS_THERE(1) -> losses--; d_step {
                 if
                 :: MINE(0) -> new_slot(0)
                 :: else
@@ -416,6 +426,7 @@ filing: /* one multi: the slots in all tables */
     }
     if
     :: res == YES -> goto await
+    :: res == NO -> goto filing
     :: res == UNSURE
     fi;
     if /* after a barrier: look for the GUID, table by table */
@@ -444,7 +455,6 @@ await:
     :: atomic { published[0] < records[0] -> k = 0; lp = published[0] }; goto publish
     :: atomic { published[1] < records[1] -> k = 1; lp = published[1] }; goto publish
     :: REFUSED_IN(0) || REFUSED_IN(1) -> goto refused
-    :: LATE(0) && !IS_JOINT(tx) -> goto done /* filed again: table.pml has that */
     :: (HEARD(0) || !MINE(0)) && (HEARD(1) || !MINE(1)) && !REFUSED_IN(0) && !REFUSED_IN(1) -> goto committed
     fi;
 
@@ -472,13 +482,13 @@ help: /* what is first in table k? */
     fi;
     d_step {
         q[1 - k] = there[PLACE(1 - k, lg[1 - k])] & ~(BIT(ls[1 - k]) - 1);
-        x = who[AT(k, lg[k], sj[k])]; j = sibling[AT(k, lg[k], sj[k])];
+        x = who[AT(k, lg[k], sj[k])];
         i = ls[1 - k];
         do
         :: i >= SLOTS || (HAS(q[1 - k], i) && who[AT(1 - k, lg[1 - k], i)] == x) -> break
         :: else -> i++
         od;
-        ok = (i < SLOTS && lg[1 - k] == j);
+        ok = (i < SLOTS);
         sj[1 - k] = (ok -> i : 0);
         first_of(1 - k);
         res = (ok -> (i == sj[1 - k] -> YES : UNSURE) : NO)
@@ -488,7 +498,7 @@ help: /* what is first in table k? */
     }
     if
     :: res == YES -> goto both
-    :: res == NO -> goto lacking /* it has no slot there, or its generation is closed */
+    :: res == NO -> goto lacking /* it has no slot there (any more) */
     :: res == UNSURE -> goto before
     fi;
 

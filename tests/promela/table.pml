@@ -25,7 +25,7 @@
 #define EXPIRIES 0 /* sessions that end while their client goes on */
 #endif
 #ifndef CLOSE_AT
-#define CLOSE_AT 0 /* decided slots after which the first generation is closed; 0: never */
+#define CLOSE_AT 0 /* slots after which the first generation is used up; 0: never */
 #endif
 #ifndef SLOTS
 #define SLOTS (CLIENTS + LOSSES) /* slots of a generation */
@@ -65,13 +65,12 @@ byte verdict[GENERATIONS * SLOTS]; /* what they say of each slot; 0: it is in no
 #define REPEATED 100 /* + version */
 
 byte published; /* how many of the records are published; with the last of them: */
-#define CLOSES(b) (CLOSE_AT > 0 && r_generation[b] == 0 && r_slot[b] >= CLOSE_AT && !r_direct[b])
+byte opened; /* how many of them were published when the second generation was opened, + 1; 0: it was not */
 #define P_VERSION (published -> r_version[published - 1] : 0)
-#define P_GENERATION (published -> (CLOSES(published - 1) -> 1 : r_generation[published - 1]) : 0)
-#define P_SLOT (published -> (CLOSES(published - 1) -> 0 : r_slot[published - 1]) : 0)
+#define P_GENERATION (opened != 0)
+#define P_SLOT (published && published + 1 != opened -> r_slot[(published -> published - 1 : 0)] : 0)
 #define IDLE (hv == P_VERSION && hg == P_GENERATION && hs == P_SLOT && (there[hg] >> hs) == 0)
-#define ENDS_GENERATION (CLOSE_AT > 0 && hg == 0 && hs + 1 >= CLOSE_AT)
-#define COVERED(g, s) (P_GENERATION > (g) || (P_GENERATION == (g) && P_SLOT >= (s)))
+#define USED_UP (CLOSE_AT > 0 && hg == 0 && hs >= CLOSE_AT)
 
 byte present = BIT(CLIENTS) - 1; /* whose node stands below /clients */
 byte gave_up;                    /* whose node says that its transaction is not held any more */
@@ -259,11 +258,7 @@ inline ratify() {
     r_generation[records] = lg; r_slot[records] = last; r_version[records] = lv + made;
     r_batch[records] = me + 1; r_direct[records] = (direct -> tx + 1 : 0);
     records++;
-    hv = lv + made; hs = last; hg = lg;
-    if
-    :: CLOSES(records - 1) -> hg = 1; hs = 0
-    :: else
-    fi
+    hv = lv + made; hs = last; hg = lg
 }
 
 /* After a lost reply and a barrier: ok = the record of that name is of this very batch; taken = there is one. */
@@ -373,6 +368,22 @@ inline search_records() {
     od
 }
 
+#if CLOSE_AT > 0
+/* One multi: the next generation takes the place of one that is used up, decided and published (IDLE). ZooKeeper removes no node with children. */
+inline open_generation() {
+    if
+#ifdef NOT_DRAINED
+    :: hs == P_SLOT && hv == P_VERSION ->
+#else
+    :: IDLE ->
+#endif
+        HOLDS(3, there[0] == 0); /* no slot is left in it */
+        opened = published + 1; hg = 1; hs = 0
+    :: else
+    fi
+}
+#endif
+
 /* -- answers ---------------------------------------------------------------------------------------------------------- */
 
 /* `out`: the version + 1, or 0 for a refusal. A success is never reported as a failure, nor the other way round. */
@@ -410,6 +421,7 @@ inline look_at_leases() {
 #define NO 1
 #define YES 2
 #define UNSURE 3
+#define AGAIN 4
 
 /* One multi that ratifies what is queued. `effect`: whether it takes effect if it can; `told_so`: whether the reply arrives. */
 inline try_to_ratify(effect, told_so) {
@@ -443,9 +455,9 @@ inline try_directly(effect, told_so) {
 /* One multi that files transaction tx, if its owner stands. */
 inline try_to_file(effect, told_so) {
     d_step {
-        res = (told_so -> (OWNER_STANDS -> YES : NO) : UNSURE);
+        res = (told_so -> (OWNER_STANDS && hg == cg -> YES : (OWNER_STANDS -> AGAIN : NO)) : UNSURE);
         if
-        :: effect && OWNER_STANDS -> new_slot()
+        :: effect && OWNER_STANDS && hg == cg -> new_slot()
         :: else
         fi;
         if
@@ -473,17 +485,6 @@ byte dead; /* those that will not do another step */
 #define ALIVE provided (!HAS(dead, _pid - 1))
 #else
 #define ALIVE
-#endif
-
-/* In which order generations are looked through; the head is read again after the last. */
-#ifdef NEWEST_FIRST
-#define FIRST_ASKED lg
-#define NEXT_ASKED 0
-#define NEXT_IS_THERE (lg > 0)
-#else
-#define FIRST_ASKED 0
-#define NEXT_ASKED 1
-#define NEXT_IS_THERE (hg > 0)
 #endif
 
 proctype Client(byte me; byte tx; byte role) ALIVE {
@@ -536,7 +537,7 @@ stage: /* data files, their names carry the transaction's id; compared with ever
     /* -- the fast path: one multi, if nothing waits and nothing is in publication ------------------------------------- */
     if
     :: goto filing
-    :: atomic { role == OWNER && IDLE && !ENDS_GENERATION -> lv = hv; lg = hg; ls = hs }
+    :: atomic { role == OWNER && IDLE && !USED_UP -> lv = hv; lg = hg; ls = hs }
     fi;
 #ifdef LEASES
     look_at_leases();
@@ -574,7 +575,18 @@ ratified_directly:
     goto publish_mine;
 #endif
 
-filing: /* one multi: the slot is made, if the owner stands */
+filing: /* one multi: the slot is made, if the owner stands and its generation is there */
+#if CLOSE_AT > 0
+    if
+    :: USED_UP -> /* once it has waited for that long enough, it files in it all the same */
+        if
+        :: d_step { open_generation() }
+        :: true
+        fi
+    :: else
+    fi;
+    cg = hg; /* the head is read again where its generation is not there any more */
+#endif
     atomic {
         if
         :: try_to_file(true, true)
@@ -585,6 +597,7 @@ filing: /* one multi: the slot is made, if the owner stands */
     if
     :: res == YES -> goto await
     :: res == NO -> goto restore
+    :: res == AGAIN -> goto filing
     :: res == UNSURE
     fi;
 #ifdef NO_GUID_SEARCH
@@ -631,10 +644,7 @@ await:
     :: atomic { published + 1 < records -> lp = published + 1; res = 0 }; goto publish
 #endif
     :: role != HELPER && got && P_VERSION >= got -> goto acknowledge
-    :: role != HELPER && cs && !got && hg == cg && hs >= cs -> goto hear
-#if CLOSE_AT > 0
-    :: role != HELPER && cs && !got && hg != cg && COVERED(cg, cs) -> goto hear_late
-#endif
+    :: role != HELPER && cs && !got && (hg > cg || hs >= cs) -> goto hear
     :: role == HELPER && timeout -> goto done /* nobody can do anything any more */
 #ifdef WITHDRAWN
     :: role == OWNER && cs && !got && !takes_back -> takes_back = 1; goto await /* its owner does not want it any more, unless it is decided */
@@ -760,49 +770,6 @@ acknowledge: /* "committed and published": every engine finds it */
     HOLDS(12, HAS(file[got - 1], tx));
     goto done;
 
-#if CLOSE_AT > 0
-hear_late: /* its generation is closed: it was decided there, it came too late for it, or somebody filed it again */
-    if
-    :: HAS(there[cg], cs - 1) -> goto too_late
-    :: !HAS(there[cg], cs - 1) && verdict[AT(cg, cs - 1)] -> goto hear
-    :: else -> goto refind
-    fi;
-too_late: /* one multi: the old slot goes, and there is a new one */
-    lg = hg;
-    d_step {
-        x = AT(cg, cs - 1);
-        if
-        :: HAS(there[cg], cs - 1) ->
-            HOLDS(3, verdict[x] == 0); /* what still stands there was never decided */
-            there[cg] = there[cg] & ~BIT(cs - 1); val = since[x]; again = 1; cg = lg; new_slot(); res = YES
-        :: else -> res = NO
-        fi;
-        lg = 0
-    }
-    if
-    :: res == YES -> goto await
-    :: res == NO
-    fi;
-refind: /* somebody else filed it again */
-    if
-    :: d_step {
-            find_in(1);
-#ifdef FORGOTTEN
-            ok = 0; /* what is not where it was counts as refused */
-#endif
-            res = (ok -> YES : NO);
-            if
-            :: !ok -> search_records(); answer()
-            :: else
-            fi
-    }
-    fi;
-    if
-    :: res == YES || got -> goto await
-    :: else -> goto done
-    fi;
-#endif
-
 ask: /* outcome(tx), after a barrier */
     if
     :: d_step {
@@ -815,20 +782,10 @@ ask: /* outcome(tx), after a barrier */
             lg = hg
         }
     fi;
-    /* The generations from the oldest on: a slot that is filed again goes to a later one. */
-    d_step {
-        find_in(FIRST_ASKED);
+    d_step { /* where the generation is gone, so are its slots: all were decided */
+        find_in(lg);
         res = (ok -> YES : NO)
     }
-#if GENERATIONS > 1
-    if
-    :: res == NO && NEXT_IS_THERE -> d_step {
-            find_in(NEXT_ASKED);
-            res = (ok -> YES : NO)
-        }
-    :: else
-    fi;
-#endif
     if
     :: res == YES && HAS(there[cg], cs - 1) -> d_step { lg = 0; was = 0; filed = 0 }; goto await /* the intent is read */
     :: res == YES && !HAS(there[cg], cs - 1) -> d_step { cg = 0; cs = 0 }; goto ask
@@ -880,14 +837,8 @@ inline note_slots(generation) {
 /* Owners with a slot, and those with a verdict beyond `published`: read in this order. */
 inline look_who_is_busy() {
 #ifndef NO_BUSY
-#if GENERATIONS > 1 && defined(NEWEST_FIRST)
-    if
-    :: hg > 0 -> note_slots(1)
-    :: else
-    fi;
-#endif
     note_slots(0);
-#if GENERATIONS > 1 && !defined(NEWEST_FIRST)
+#if GENERATIONS > 1
     if
     :: hg > 0 -> note_slots(1)
     :: else

@@ -111,7 +111,7 @@ class _Garbage:
         verdicts = [v for v in self.told.verdicts if v.guid == guid and v.tick < tick]
         for path in self.told.slot_of.get(guid, ()):
             slot = self.told.slots[path]
-            if slot.stood(tick) and not verdicts and slot.generation >= self.told.generation_at(tick):
+            if slot.stood(tick) and not verdicts:
                 yield f"the slot {path} was undecided"
         published = max((int(value["version"]) for at, value in self.told.published if at < tick), default=-1)
         if stored.key.startswith(_STAGED) and any(
@@ -163,7 +163,7 @@ class _Garbage:
         decided = {v.guid for v in self.told.verdicts if v.tick < stored.tick}
         for slot in self.told.slots.values():
             through = int(self.told.intents[slot.guid]["validated_through"])
-            is_open = slot.stood(stored.tick) and slot.generation >= self.told.generation_at(stored.tick)
+            is_open = slot.stood(stored.tick)
             if is_open and slot.guid not in decided and through < deleted:
                 yield f"the undecided {slot.guid} was compared up to version {through} only"
 

@@ -126,7 +126,6 @@ class SlotTold:
     """A slot: when it was made and when it was removed."""
 
     tick: int
-    generation: int
     sequence: int
     guid: str
     gone: int | None = None
@@ -216,14 +215,10 @@ class TableHistory:
         """The version the head said last at a time; -1 before the first."""
         return next((int(value["version"]) for at, value in reversed(self.heads) if at <= tick), -1)
 
-    def generation_at(self, tick: int) -> int:
-        """The generation of slots that was open at a time."""
-        return next((int(value["generation"]) for at, value in reversed(self.heads) if at < tick), 0)
-
-    def may_commit(self, guid: str, tick: int) -> bool:
-        """Whether a transaction was committed here, or could still be at a time: a slot in a closed generation is never decided."""
+    def may_commit(self, guid: str) -> bool:
+        """Whether a transaction was committed here, or filed, so that it would be decided."""
         granted = any(verdict.guid == guid and verdict.refusal is None for verdict in self.verdicts)
-        return granted or any(self.slots[path].generation >= self.generation_at(tick) for path in self.slot_of.get(guid, ()))
+        return granted or guid in self.slot_of
 
 
 @dataclass

@@ -158,7 +158,7 @@ class _Answers:
                 guid, ended = answer.transaction_id, call.ended or 0
                 if self._evidence.era(ended):
                     continue  # what had been decided before all was lost may be unknown now
-                if guid not in refused and any(t.told.may_commit(guid, ended) for t in self._evidence.tables):
+                if guid not in refused and any(t.told.may_commit(guid) for t in self._evidence.tables):
                     yield f"nobody refused {guid}: {call}"
 
     def _says_half(self, call: Call, answer: Answer) -> bool:

@@ -84,9 +84,9 @@ class NotedCoordination(MemoryCoordination):
                 table.heads.append((tick, parsed(data)))
             case ["published"], _:
                 table.published.append((tick, parsed(data)))
-            case ["slots", generation, name], _:
+            case ["slots", _, name], _:
                 guid, _, sequence = name.removeprefix("i-").rpartition("-")
-                table.slots[path] = SlotTold(tick, int(generation), int(sequence), guid)
+                table.slots[path] = SlotTold(tick, int(sequence), guid)
                 table.slot_of.setdefault(guid, []).append(path)
                 self._file(table, parsed(data))
             case ["pins", _], _:

@@ -178,7 +178,7 @@ class _Rows:
 
     @staticmethod
     def _filed_before(table: TableEvidence, tick: int) -> Iterator[int]:
-        """Versions of what stood in the queue at a time; a slot that came too late for its generation stands in none."""
+        """Versions of what stood in the queue at a time."""
         for guid, place in table.places.items():
             filed = [table.told.slots[path].tick for path in table.told.slot_of.get(guid, [])]
             if filed and max(filed) < tick:

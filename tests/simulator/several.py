@@ -89,4 +89,4 @@ class _Several:
 
 
 def _locations(intent: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(each["location"] for each in intent["joint"]["tables"]) if intent.get("joint") else ()
+    return tuple(intent["joint"]["tables"]) if intent.get("joint") else ()

@@ -17,7 +17,7 @@ from ..storage.errors import InvalidRequest
 from ..version import ENGINE
 from .errors import UnknownFormat
 
-NODE_PROTOCOL: Final = 5
+NODE_PROTOCOL: Final = 6
 """The node protocol: which nodes a table has, and who may write which of them when. Clients of another number do nothing."""
 HEAD_FORMAT: Final = 1
 """The highest format of `records.Head` that this release reads, and the one it writes."""

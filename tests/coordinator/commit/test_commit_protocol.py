@@ -343,20 +343,6 @@ def test_generations_rotate_and_lose_nothing(world: World) -> None:
     assert clients[0].head().generation >= 3
 
 
-@pytest.mark.notices("too-late-is-filed-again")
-def test_an_intent_that_arrives_in_a_closed_generation_is_filed_again(world: World) -> None:
-    limits = QUICK.but(generation_slots_max=1)
-    client = world.client(limits)
-    stale = client.head()
-    for _ in range(3):
-        client.append()
-    assert client.head().generation > stale.generation
-    late = append_intent(client.head(), "late.parquet")
-    commit = client.commit(late, stale)
-    assert not commit.repeated
-    assert "late.parquet" in world.files()
-
-
 def test_the_backlog_is_bounded(world: World) -> None:
     client = world.client(QUICK.but(backlog_versions_max=3, publication_wait_s=0.1))
     client.append("f0.parquet")

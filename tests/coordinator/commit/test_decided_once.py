@@ -9,7 +9,7 @@ import pytest
 
 from sluice.coordinator.commit.decision import _Resolution
 from sluice.coordinator.commit.transactions import outcome_of
-from sluice.coordinator.errors import ConcurrentModification, Refused
+from sluice.coordinator.errors import Refused
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Rendering, Verdict
@@ -21,7 +21,7 @@ from sluice.coordinator.service.store import Create
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one, prune, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, prune, rewrite_intent
 from tests.mending import mend
 
 KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
@@ -146,76 +146,6 @@ def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> N
     assert told.verdict.refusal is not None
 
 
-# -- slots that come too late for their generation -----------------------------------------------------------------------
-
-
-def closed_generations(world: World, alive: Client) -> list[str]:
-    """The slots that stand in generations before the present one."""
-    present = alive.head().generation
-    return [name for generation in range(present) for name in alive.session.children(world.tree.slots(generation)) or ()]
-
-
-@pytest.mark.notices("moved-slot-leaves-its-place")
-def test_a_slot_that_is_filed_again_leaves_its_old_place(world: World) -> None:
-    dead, alive = world.client(), world.client(QUICK.but(generation_slots_max=1))
-    stale = alive.head()
-    for _ in range(3):
-        alive.append()
-    orphan = append_intent(stale)
-    claim_slot(dead.context, orphan, stale, soon())
-    assert len(closed_generations(world, alive)) == 1
-    assert outcome_of(alive.coordinated, orphan.transaction_id, soon()).commit is not None
-    assert closed_generations(world, alive) == []
-    assert world.transactions().count(orphan.transaction_id) == 1
-
-
-def test_what_was_decided_in_a_later_generation_is_told_to_who_filed_it_in_an_earlier_one(world: World) -> None:
-    """It came too late, somebody filed it again, and it was refused there while its owner slept: the owner hears why."""
-    owner, others = world.client(), world.client(QUICK.but(generation_slots_max=2))
-    stale = owner.head()
-    others.append("old.parquet")
-    late = rewrite_intent(others.head(), "old.parquet", "mine.parquet")
-    others.commit(rewrite_intent(others.head(), "old.parquet", "theirs.parquet"))
-    others.append()
-    claim = claim_slot(owner.context, late, stale, soon())
-    refusal = outcome_of(others.coordinated, late.transaction_id, soon()).error
-    assert isinstance(refusal, ConcurrentModification)
-    told = owner.coordinated.verdicts.find(claim)
-    assert told is not None
-    assert told.verdict.refusal is not None
-    assert told.verdict.refusal.rule == refusal.rule != "forgotten"
-
-
-@pytest.mark.notices("moved-slot-says-so")
-def test_a_decided_slot_that_was_left_behind_is_not_decided_again(world: World) -> None:
-    """Who published it died before it removed the slot, and the generation was closed since then: it looks like one that came too late."""
-    client, asking = world.client(QUICK.but(generation_slots_max=1)), world.client()
-    for _ in range(2):
-        client.append()
-    intent = append_intent(client.head())
-    commit = client.commit(intent)
-    for _ in range(2):
-        client.append()
-    path = world.tree.slot(client.head().generation - 1, SlotName(7, intent.transaction_id))
-    client.session.create(path, intent.encode())
-    told = outcome_of(asking.coordinated, intent.transaction_id, soon()).commit
-    assert told is not None
-    assert told.version == commit.version
-    assert world.transactions().count(intent.transaction_id) == 1
-
-
-@pytest.mark.notices("closed-generation-is-passed-on")
-def test_a_slot_that_comes_too_late_when_nobody_else_comes_any_more(world: World) -> None:
-    """The publisher of a generation's last batch records that, so that a client which waits there goes on in the next one."""
-    late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
-    stale = late.head()
-    for _ in range(2):
-        others.append()
-    assert others.head().generation == 1
-    commit = commit_one(late.coordinated, append_intent(stale, "late.parquet"), stale, soon())
-    assert commit.version == 2
-
-
 class Behind(Client):
     """Each new session of it finds a server that is behind."""
 
@@ -246,22 +176,6 @@ def test_a_verdict_is_not_forgotten_because_the_next_server_is_behind(world: Wor
     world.coordination.after = meddle
     assert waiting.append("mine.parquet").version >= 1
     assert world.files() == {"first.parquet", "other.parquet", "mine.parquet", "later.parquet"}
-
-
-@pytest.mark.notices("closed-generations-are-decided-no-more")
-def test_the_number_of_a_slot_counts_within_its_generation(world: World) -> None:
-    """A slot of a new generation has a low number again: it is not decided for that."""
-    old, new = world.client(), world.client(QUICK.but(generation_slots_max=3))
-    for _ in range(5):
-        new.append()
-    head = new.head()
-    assert head.generation == 1
-    late = append_intent(replace(head, generation=0))
-    claim = claim_slot(old.context, late, replace(head, generation=0), soon())
-    assert claim.generation == 0
-    assert not claim.is_decided(replace(head, slot=claim.slot))
-    assert not claim.is_first(replace(head, slot=claim.slot - 1))
-    assert outcome_of(new.coordinated, late.transaction_id, soon()).commit is not None
 
 
 def test_names_of_slots_and_records_sort_by_what_they_count() -> None:

@@ -1,4 +1,4 @@
-"""Slots that somebody files again while somebody else looks for them: found by the model of the protocol (docs/model.md)."""
+"""Generations of slots: the next one opens once every slot of the present one is decided and published, so none can come too late."""
 
 from __future__ import annotations
 
@@ -7,96 +7,187 @@ from collections.abc import Callable
 import pytest
 
 from sluice.coordinator.commit import retention
-from sluice.coordinator.commit.queue import Claim, move_slot
+from sluice.coordinator.commit.queue import Claim, undecided
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
-from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
-from tests.coordinator.world import QUICK, Client, World, append_intent, claim_slot, see_through
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Delete
+from tests.coordinator.world import QUICK, Client, World, append_intent, claim_slot, commit_one
+from tests.mending import mend
+
+ONE_SLOT = QUICK.but(generation_slots_max=1)
 
 
 def soon() -> Deadline:
     return Deadline.after(5, SystemClock())
 
 
-class Late:
-    """A transaction that came too late for its generation, and clients that find it so."""
-
-    def __init__(self) -> None:
-        self.world = World()
-        self.owner, self.alive = self.world.client(), self.world.client(QUICK.but(generation_slots_max=1))
-        stale = self.alive.head()
-        for _ in range(3):
-            self.alive.append()
-        self.intent: Intent = append_intent(stale, transaction_id=new_id(new_client(), 0, 1, 0))
-        owner = owner_of(self.intent.transaction_id)
-        assert owner is not None
-        self.owner.session.ensure_path(owner.path)
-        self.claim: Claim = claim_slot(self.owner.context, self.intent, stale, soon())
-        assert self.alive.head().generation > self.claim.generation
-
-    def move(self) -> None:
-        """Somebody files it again in the present generation; it is undecided there."""
-        assert move_slot(self.alive.context, self.claim, self.intent, self.alive.head()) is not None
+def generations(world: World, client: Client) -> list[int]:
+    return sorted(int(name) for name in client.session.children(world.tree.generations) or ())
 
 
-def once(
-    client: Client,
-    verb: str,
-    path: str,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    before: Callable[[], None] | None = None,
-    after: Callable[[], None] | None = None,
-) -> None:
-    """Have something done right before or after the client's first call of a path."""
-    real, left = getattr(client.session, verb), [path]
+def opens(call: Call) -> bool:
+    """Whether a request opens the next generation."""
+    return any(isinstance(op, Delete) and op.path.rpartition("/")[0].endswith("/slots") for op in call.ops)
 
-    def call(asked: str, *rest: object) -> object:
-        mine = asked in left
-        if mine:
+
+def once(world: World, act: Callable[[], object], when: Callable[[Call], bool]) -> None:
+    """Have something done right before the first request of a kind."""
+
+    def before(call: Call) -> None:
+        if when(call):
+            world.coordination.before = None
+            act()
+
+    world.coordination.before = before
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_next_generation_takes_the_place_of_an_empty_one(world: World) -> None:
+    client = world.client(QUICK.but(generation_slots_max=2))
+    for number in range(5):
+        client.append()
+        head = client.head()
+        assert (head.generation, head.slot) == divmod(number, 2)
+        assert generations(world, client) == [head.generation]
+    assert [len(version) > 0 for version in world.log()] == [True] * 5
+
+
+@pytest.mark.notices("slots-count-within-their-generation")
+def test_a_slot_of_an_earlier_generation_is_decided(world: World) -> None:
+    """Whatever its number is: a slot of a new generation has a low number again."""
+    client = world.client(QUICK.but(generation_slots_max=2))
+    client.append()
+    before = client.head()
+    claim = claim_slot(client.context, append_intent(before), before, soon())
+    assert not claim.is_decided(before)
+    assert outcome_of(client.coordinated, claim.transaction_id, soon()).commit is not None
+    client.append()
+    after = client.head()
+    assert (after.generation, after.slot) == (1, 0)
+    assert claim.slot > after.slot
+    assert claim.is_decided(after)
+    assert not Claim(claim.transaction_id, 2, 0).is_decided(after)
+
+
+def test_a_slot_that_is_filed_meanwhile_keeps_its_generation(world: World) -> None:
+    """It is filed by a client that read the head before the last slot was decided; the coordinator removes no node with children."""
+    client, late = world.client(ONE_SLOT), world.client()
+    stale = late.head()
+    client.append("first.parquet")
+    intent = append_intent(stale, "late.parquet")
+    once(world, lambda: claim_slot(late.context, intent, stale, soon()), opens)
+    client.append("last.parquet")
+    assert sorted(world.files()) == ["first.parquet", "last.parquet", "late.parquet"]
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_who_read_an_earlier_generation_files_in_the_present_one(world: World) -> None:
+    client, late = world.client(ONE_SLOT), world.client()
+    stale = late.head()
+    for _ in range(3):
+        client.append()
+    assert client.head().generation > stale.generation
+    commit = commit_one(late.coordinated, append_intent(stale, "late.parquet"), stale, soon())
+    assert not commit.repeated
+    assert "late.parquet" in world.files()
+
+
+@pytest.mark.notices("generations-are-drained")
+def test_nobody_waits_for_ever_for_the_slot_of_a_dead_owner(world: World) -> None:
+    """Its generation stays until somebody with a later slot has decided it."""
+    dead, client = world.client(), world.client(ONE_SLOT)
+    client.append()
+    orphan = append_intent(client.head(), "orphan.parquet")
+    claim_slot(dead.context, orphan, client.head(), soon())
+    client.append("next.parquet")
+    assert client.head().generation == 0
+    assert {"orphan.parquet", "next.parquet"} <= world.files()
+    client.append()
+    assert client.head().generation == 1
+    assert world.transactions().count(orphan.transaction_id) == 1
+
+
+@pytest.mark.notices("generations-open-when-published")
+def test_a_generation_stays_until_its_versions_are_published(world: World) -> None:
+    """Otherwise nobody would see that they have to be."""
+    client, other = world.client(ONE_SLOT), world.client(ONE_SLOT)
+    world.objects.disk.throttle("put_if_absent", times=10_000)
+    client.commit(append_intent(client.head(), "first.parquet"), ack="ratified")
+    intent = append_intent(other.head(), "second.parquet")
+    other.commit(intent, ack="ratified")
+    assert other.head().generation == 0
+    assert not client.coordinated.background.drain(5)
+    mend(world.objects.disk)
+    other.append("third.parquet")
+    assert world.files() == {"first.parquet", "second.parquet", "third.parquet"}
+    other.append()
+    assert other.head().generation == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST])
+def test_a_generation_opens_once_although_an_answer_is_lost(world: World, fault: Fault) -> None:
+    client = world.client(ONE_SLOT)
+    client.append()
+    world.coordination.inject(fault, verb="apply", path=world.tree.slots(0), session=client.session)
+    client.append()
+    assert client.head().generation == 1
+    assert generations(world, client) == [1]
+    assert len(world.log()) == 2
+
+
+def test_of_two_who_open_a_generation_one_does(world: World) -> None:
+    client, other = world.client(ONE_SLOT), world.client(ONE_SLOT)
+    client.append()
+    once(world, lambda: other.append("other.parquet"), opens)
+    client.append("mine.parquet")
+    assert {"other.parquet", "mine.parquet"} <= world.files()
+    assert client.head().generation == 2
+    assert generations(world, client) == [2]
+
+
+def test_what_a_publisher_left_behind_goes_with_its_generation(world: World) -> None:
+    """It died before it removed a slot, which is decided and published."""
+    client = world.client(ONE_SLOT)
+    commit = client.append()
+    client.session.create(f"{world.tree.slots(0)}/i-{commit.transaction_id}-0000000000", append_intent(client.head()).encode())
+    client.append()
+    assert client.head().generation == 1
+    assert generations(world, client) == [1]
+    assert world.transactions().count(commit.transaction_id) == 1
+
+
+def test_files_of_a_slot_in_a_generation_that_opens_meanwhile_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, collector, other = world.client(ONE_SLOT), world.client(), world.client(ONE_SLOT)
+    other.append()
+    intent = append_intent(owner.head(), transaction_id=new_id(new_client(), 0, 1, 0))
+    client = owner_of(intent.transaction_id)
+    assert client is not None
+    owner.session.ensure_path(client.path)
+    children, left = collector.session.children, [world.tree.generations]
+
+    def then_another(path: str) -> object:
+        names = children(path)
+        if path in left:
             left.clear()
-        if mine and before is not None:
-            before()
-        answer = real(asked, *rest)
-        if mine and after is not None:
-            after()
-        return answer
+            claim_slot(owner.context, intent, owner.head(), soon())
+            assert owner.head().generation == 1
+        return names
 
-    monkeypatch.setattr(client.session, verb, call)
+    monkeypatch.setattr(collector.session, "children", then_another)
+    assert client in retention._busy(collector.context, collector.session)
 
 
-def test_a_slot_is_found_although_it_is_filed_again_while_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Late()
-    asking = late.world.client()
-    present = late.world.tree.slots(late.alive.head().generation)
-    once(asking, "children", present, monkeypatch, after=late.move)
-    assert outcome_of(asking.coordinated, late.intent.transaction_id, soon()).state == "committed"
-
-
-def test_a_slot_that_is_filed_again_between_the_look_and_the_reading_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Late()
-    asking = late.world.client()
-    once(asking, "read", late.claim.path(late.world.tree), monkeypatch, before=late.move)
-    assert outcome_of(asking.coordinated, late.intent.transaction_id, soon()).state == "committed"
-
-
-def test_an_owner_whose_slot_others_filed_again_does_not_take_it_for_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Late()
-    once(late.owner, "read", late.claim.path(late.world.tree), monkeypatch, before=late.move)
-    commit = see_through(late.owner.coordinated, late.claim, late.intent, soon())
-    assert commit.transaction_id == late.intent.transaction_id
-    assert late.world.transactions().count(late.intent.transaction_id) == 1
-
-
-def test_files_of_a_slot_that_is_filed_again_in_a_new_generation_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Late()
-    collector = late.world.client()
-
-    def a_new_generation_and_the_slot_in_it() -> None:
-        late.alive.append()
-        late.move()
-
-    once(collector, "children", late.world.tree.generations, monkeypatch, after=a_new_generation_and_the_slot_in_it)
-    busy = retention._busy(collector.context, collector.session, frozenset())
-    assert owner_of(late.intent.transaction_id) in busy
+def test_the_outcome_of_a_transaction_is_known_though_its_generation_is_gone(world: World) -> None:
+    client, asking = world.client(ONE_SLOT), world.client()
+    commits = [client.append() for _ in range(3)]
+    for commit in commits:
+        found = outcome_of(asking.coordinated, commit.transaction_id, soon()).commit
+        assert found is not None
+        assert found.version == commit.version
+    assert undecided(asking.session.children(world.tree.slots(0)) or (), asking.head()) == []

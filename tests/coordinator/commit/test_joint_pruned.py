@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.commit.joint_resolve import CLOSED
-from sluice.coordinator.commit.retention import _settled_late as settled_late
-from sluice.coordinator.errors import OutcomeUnknown, Refused
+from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.publication.background import Background
 from sluice.coordinator.service.memory import Call, Fault
@@ -23,7 +22,7 @@ FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
 
 @pytest.fixture
 def world() -> Iterator[JointWorld]:
-    made = JointWorld("ab")
+    made = JointWorld("abc")
     made.client().append("ab", a="0.parquet")
     yield made
     made.check()
@@ -161,62 +160,18 @@ def test_its_owner_whose_time_is_over_is_not_told_that_nothing_was_filed(world: 
     assert owner.outcome("b", intents["b"].transaction_id).state == "committed"
 
 
-@pytest.mark.notices("too-late-the-second-time", "late-slots-of-commits-keep-nothing")
-@pytest.mark.parametrize("late", ["a", "b", "ab"])
+@pytest.mark.notices("too-late-the-second-time")
 @pytest.mark.parametrize("reads", [False, True])
-def test_what_is_committed_is_so_though_the_slots_it_was_filed_in_again_come_too_late(world: JointWorld, late: str, reads: bool) -> None:
-    """Its reply was lost, others decided it, and the slots are renewed right before it is filed again; in one table it may only read."""
-    owner, other, closer = world.client(), world.client(), world.client(QUICK.but(generation_slots_max=1))
-    intents = owner.reading() if reads else owner.intents("ab")
-    guid = intents["b"].transaction_id
-    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
-
-    def meddle() -> None:
-        assert other.outcome("b", guid).state == "committed"
-        world.coordination.before = renew
-
-    def renew(call: Call) -> None:
-        if files(call) and call.session_id == owner.session.session_id:
-            world.coordination.before = None
-            for name in late:
-                for _ in range(2):
-                    alone(closer, name, append_intent(closer.head(name)))
-                assert closer.head(name).generation > 0
-
-    once(world, meddle, lambda call: call.verb == "barrier" and call.session_id == owner.session.session_id)
-    commits = owner.commit(intents)
-    assert commits["b"].version == 1
-    for name in "b" if reads else "ab":
-        outcome = other.outcome(name, guid)
-        assert outcome.commit is not None
-        assert outcome.commit.version == 1
-        assert world.tables[name].transactions().count(guid) == 1
-    for name in late:  # the slots stay, and keep none of its owner's files
-        assert guid in settled_late(other.coordinated[name])
-
-
-@pytest.mark.parametrize("reads", [False, True])
-def test_what_was_never_filed_before_is_refused_in_slots_that_come_too_late(world: JointWorld, reads: bool) -> None:
-    """The request is lost, so that it says that it is filed again; nothing came of the first time."""
-    owner, closer = world.client(), world.client(QUICK.but(generation_slots_max=1))
-    intents = owner.reading() if reads else owner.intents("ab")
-    world.coordination.inject(Fault.REQUEST_LOST, verb="apply", path="/i-", session=owner.session)
-    seen: list[Call] = []
-
-    def renew(call: Call) -> None:
-        if files(call) and call.session_id == owner.session.session_id:
-            seen.append(call)
-            if len(seen) == 2:
-                world.coordination.before = None
-                for _ in range(2):
-                    alone(closer, "b", append_intent(closer.head("b")))
-
-    world.coordination.before = renew
-    with pytest.raises(Refused) as refused:
-        owner.commit(intents)
-    assert refused.value.rule == CLOSED
-    assert len(seen) == 2
-    assert [table.transactions().count(intents["b"].transaction_id) for table in world.tables.values()] == [0, 0]
+def test_what_was_committed_is_not_refused_in_the_slots_it_was_filed_in_again(world: JointWorld, reads: bool) -> None:
+    """Its reply was lost, so that it was filed again, and one of its tables is gone since; another one it may have read only."""
+    client, dead = world.client(), world.client()
+    intents = {**(client.reading() if reads else client.intents("ab")), **client.intents("c")}
+    intents = {name: replace(intent, transaction_id=intents["b"].transaction_id) for name, intent in intents.items()}
+    client.commit(intents)
+    dead.file({name: replace(intent, filed_again=True) for name, intent in intents.items()})
+    world.vanish("c")
+    alone(client, "a", append_intent(client.head("a")))
+    assert client.coordinated["a"].verdicts.search(intents["a"].transaction_id).state == "committed"
 
 
 def test_what_is_known_of_it_is_not_asked_of_a_server_that_is_behind(world: JointWorld) -> None:

@@ -12,7 +12,7 @@ import pytest
 from sluice.coordinator.commit import joint_resolve
 from sluice.coordinator.commit.decider import Decider, QueueView
 from sluice.coordinator.commit.decision import Queued, resolve
-from sluice.coordinator.commit.joint_resolve import CLOSED, SIBLINGS
+from sluice.coordinator.commit.joint_resolve import SIBLINGS
 from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import (
     ConcurrentTransactionException,
@@ -22,7 +22,7 @@ from sluice.coordinator.errors import (
     Refused,
 )
 from sluice.coordinator.formats import MalformedRecord, typed
-from sluice.coordinator.rules.intent import TABLES_MAX, Intent, Joint, JointTable
+from sluice.coordinator.rules.intent import TABLES_MAX, Intent, Joint
 from sluice.coordinator.rules.winner import Member
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create, Write
@@ -37,7 +37,7 @@ __all__ = ["world"]
 @pytest.mark.notices("never-with-one-table-alone")
 def test_i11_a_joint_slot_is_never_decided_with_one_table(world: JointWorld) -> None:
     client = world.client()
-    joint = Joint((JointTable(world.location("a"), 0), JointTable(world.location("b"), 0)))
+    joint = Joint((world.location("a"), world.location("b")))
     intent = replace(append_intent(client.head("a")), joint=joint)
     queue = [Queued(0, intent.transaction_id, Member(intent, intent.actions.encode()))]
     with pytest.raises(InvariantBroken, match="I11"):
@@ -82,7 +82,7 @@ def lying(client: JointClient, names: str, listed: str, *, at_once: bool = True,
     """Slots in some tables that name others."""
     intents = client.intents(names)
     guid = guid or next(iter(intents.values())).transaction_id
-    joint = Joint(tuple(sorted(JointTable(client.world.location(name), 0) for name in listed)))
+    joint = Joint(tuple(sorted(client.world.location(name) for name in listed)))
     ops = [
         Create(client.world.tables[n].tree.slot_prefix(0, guid), replace(i, joint=joint, transaction_id=guid).encode(), sequential=True)
         for n, i in intents.items()
@@ -120,7 +120,7 @@ def test_lists_that_differ_are_refused(world: JointWorld) -> None:
     guid = "11111111-1111-1111-1111-111111111111"
     ops = []
     for name, listed in (("a", "ab"), ("b", "bc")):
-        joint = Joint(tuple(sorted(JointTable(world.location(each), 0) for each in listed)))
+        joint = Joint(tuple(sorted(world.location(each) for each in listed)))
         intent = replace(append_intent(client.head(name)), transaction_id=guid, joint=joint)
         ops.append(Create(world.tables[name].tree.slot_prefix(0, guid), intent.encode(), sequential=True))
     liar.session.apply(ops)
@@ -132,9 +132,7 @@ def test_a_table_that_vanished_refuses_it_in_the_others(world: JointWorld) -> No
     dead, client = world.client(), world.client()
     intents = dead.intents("abc")
     dead.file(intents)
-    tree = world.tables["b"].tree.root
-    for node in sorted((n for n in world.coordination.tree.walk() if n.path.startswith(tree)), key=lambda n: n.path, reverse=True):
-        dead.session.delete(node.path)
+    world.vanish("b")
     dead.session.close()
     single(client, "a", append_intent(client.head("a")))
     single(client, "c", append_intent(client.head("c")))
@@ -147,15 +145,14 @@ def test_a_table_that_vanished_refuses_it_in_the_others(world: JointWorld) -> No
     "tables",
     [
         [],
-        [{"location": "memory://x", "generation": 0}],
-        [{"location": "memory://y", "generation": 0}, {"location": "memory://x", "generation": 0}],
-        [{"location": "memory://x", "generation": 0}, {"location": "memory://x", "generation": 0}],
-        [{"location": "memory://x", "generation": -1}, {"location": "memory://y", "generation": 0}],
-        [{"location": "ftp://x", "generation": 0}, {"location": "memory://y", "generation": 0}],
-        [{"location": "memory://a\n", "generation": 0}, {"location": "memory://y", "generation": 0}],
-        [{"location": 7, "generation": 0}, {"location": "memory://y", "generation": 0}],
-        ["memory://x", "memory://y"],
-        [{"location": f"memory://{n:04}", "generation": 0} for n in range(TABLES_MAX + 1)],
+        ["memory://x"],
+        ["memory://y", "memory://x"],
+        ["memory://x", "memory://x"],
+        ["ftp://x", "memory://y"],
+        ["memory://a\n", "memory://y"],
+        [7, "memory://y"],
+        [{"location": "memory://x"}, {"location": "memory://y"}],
+        [f"memory://{n:04}" for n in range(TABLES_MAX + 1)],
     ],
 )
 def test_a_list_of_tables_that_is_none_is_malformed(tables: object) -> None:
@@ -181,40 +178,16 @@ def test_actions_that_are_missing_in_one_table_refuse_all(world: JointWorld) -> 
     assert client.append("ab")["a"].version == 0
 
 
-@pytest.mark.notices("closed-generations-refuse-it")
-def test_it_came_too_late_for_a_generation(world: JointWorld) -> None:
-    """In one table the slots were renewed before it was decided: it is refused in all, and what it left stops nobody."""
-    short = QUICK.but(generation_slots_max=1)
-    owner, other = world.client(), world.client(short)
-    for _ in range(2):
-        intent = append_intent(other.head("b"))
-        owner.session.create(world.tables["b"].tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
-    intents = owner.intents("ab")
-    owner.file(intents)
-    single(other, "b", append_intent(other.head("b")))
-    assert other.head("b").generation == 1
-    guid = intents["a"].transaction_id
-    for name in "ab":
-        outcome = owner.outcome(name, guid)
-        assert isinstance(outcome.error, NotCommitted)
-        assert outcome.error.rule == CLOSED
-    assert owner.append("ab")["a"].published
-
-
 def refused_elsewhere(world: JointWorld) -> tuple[str, str]:
-    """A transaction over a, b and c, refused in a and b; its slot in c is behind one of a single table. The ids of both."""
-    dead, other = world.client(), world.client(QUICK.but(generation_slots_max=1))
-    single_ones = [append_intent(dead.head(name)) for name in "aac"]
-    for name, intent in zip("aac", single_ones, strict=True):
-        dead.session.create(world.tables[name].tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
-    intents = dead.intents("abc")
-    dead.file(intents)
+    """A transaction that has no slot in a, refused in b; its slot in c is behind one of a single table. The ids of both."""
+    dead, other = world.client(), world.client()
+    first = append_intent(dead.head("c"))
+    dead.session.create(world.tables["c"].tree.slot_prefix(0, first.transaction_id), first.encode(), sequential=True)
+    guid = lying(dead, "bc", "abc")
     dead.session.close()
-    single(other, "a", append_intent(other.head("a")))
-    guid = intents["a"].transaction_id
     assert other.outcome("b", guid).state == "refused"
     assert other.head("c").slot == -1
-    return guid, single_ones[-1].transaction_id
+    return guid, first.transaction_id
 
 
 @pytest.mark.parametrize("serial", [True, False])
@@ -227,7 +200,7 @@ def test_what_another_table_refused_is_decided_where_it_is_asked_for(world: Join
     else:
         error = client.outcome("c", guid).error
         assert isinstance(error, NotCommitted)
-        assert error.rule == CLOSED
+        assert error.rule == SIBLINGS
     assert client.head("c").slot == 1
     assert world.tables["c"].transactions() == [before]
 

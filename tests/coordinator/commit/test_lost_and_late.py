@@ -19,17 +19,16 @@ from sluice.coordinator.nodes.context import require_head
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree
 from sluice.coordinator.nodes.layout import TableTree, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Head, Published, digest
-from sluice.coordinator.rules.intent import Joint, JointTable
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import connect, release
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
-from sluice.coordinator.service.store import Create, Write
+from sluice.coordinator.service.store import Write
 from sluice.coordinator.service.tree import Tree
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one, decide, prune, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
 from tests.mending import mend, publishers_are_idle
 
 
@@ -46,22 +45,6 @@ def test_a_tree_is_made_although_an_answer_is_lost(fault: Fault) -> None:
     world.coordination.inject(fault, verb="apply")
     make_tree(client.context, Head())
     assert check_tree(client.context)
-
-
-@pytest.mark.notices("orphans-of-old-generations-are-found")
-def test_a_slot_in_a_generation_long_closed_is_found_and_decided() -> None:
-    """Its owner died before it saw that it came too late."""
-    world = World()
-    dead, alive = world.client(), world.client(QUICK.but(generation_slots_max=1))
-    stale = alive.head()
-    for _ in range(5):
-        alive.append()
-    assert alive.head().generation > 1
-    orphan = append_intent(stale)
-    claim_slot(dead.context, orphan, stale, soon())
-    outcome = outcome_of(alive.coordinated, orphan.transaction_id, soon())
-    assert outcome.state == "committed"
-    assert orphan.transaction_id in world.transactions()
 
 
 def test_an_outcome_is_told_as_published_when_it_is() -> None:
@@ -123,20 +106,6 @@ def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server
     assert [info.get("txnId") for info in (reader.coordinated.log.info(version),)] == [intent.transaction_id]
     mend(world.objects.disk)
     assert writer.coordinated.background.drain(30.0)
-
-
-def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late() -> None:
-    """The request that files it in the new generation is lost: the slot in the old one is no sign that it arrived."""
-    world = World()
-    late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
-    stale = late.head()
-    others.append()
-    others.append()
-    intent = append_intent(stale)
-    world.coordination.inject(Fault.REQUEST_LOST, path=f"/slots/{others.head().generation}/")
-    commit = commit_one(late.coordinated, intent, stale, soon())
-    assert world.transactions().count(intent.transaction_id) == 1
-    assert commit.transaction_id == intent.transaction_id
 
 
 def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> None:
@@ -262,37 +231,6 @@ def test_a_table_is_not_taken_for_unknown_on_the_word_of_a_server_behind() -> No
     client.session.expire()
     client.context.connect().lag = 1_000  # type: ignore[attr-defined]
     assert require_head(client.context).version == 0
-
-
-def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_other_forgot_it() -> None:
-    """Its slot in the one is never decided, and the record of its refusal in the other was pruned."""
-    world = JointWorld("ab")
-    owner, busy, asking = world.client(), world.client(QUICK.but(generation_slots_max=1)), world.client()
-    intents = owner.intents("ab")
-    heads = {name: owner.head(name).generation for name in "ab"}
-
-    def appended(name: str) -> None:
-        commit_one(busy.coordinated[name], append_intent(busy.head(name)), busy.head(name), soon())
-
-    appended("b")
-    appended("b")
-    joint = Joint(tuple(JointTable(world.location(name), heads[name]) for name in "ab"))
-    slots = [
-        Create(
-            world.tables[name].tree.slot_prefix(heads[name], intents[name].transaction_id),
-            replace(intents[name], joint=joint).encode(),
-            sequential=True,
-        )
-        for name in "ab"
-    ]
-    owner.session.apply(slots)
-    appended("a")
-    for name in owner.session.children(world.tables["a"].tree.verdicts) or ():
-        owner.session.delete(f"{world.tables['a'].tree.verdicts}/{name}")
-    for coordinated in asking.coordinated.values():
-        outcome = outcome_of(coordinated, intents["a"].transaction_id, soon())
-        assert outcome.state in ("refused", "unknown")
-    assert intents["a"].transaction_id not in world.tables["a"].transactions() + world.tables["b"].transactions()
 
 
 def test_what_was_decided_before_all_data_were_lost_is_not_taken_for_refused() -> None:

@@ -16,12 +16,11 @@ from sluice.coordinator.commit.next_step import (
     Progress,
     Publish,
     ReadVerdicts,
-    Refile,
     Step,
     next_step,
 )
 
-QUEUED, NEXT, CLOSED, LATE, DECIDED, PUBLISHED, GONE = Phase
+QUEUED, NEXT, DECIDED, PUBLISHED, GONE = Phase
 BEGUN: Final = Progress()
 WITHDRAWN: Final = Progress(withdrawn=True)
 COMMITTED: Final = Progress(committed=True)
@@ -52,9 +51,6 @@ def several(*legs: Phase | LegState) -> tuple[LegState, ...]:
         (BEGUN, several(overdue(QUEUED)), Decide(0, (0,))),
         (BEGUN, several(NEXT), Decide(0)),
         (BEGUN, several(overdue(NEXT)), Decide(0, (0,))),
-        (BEGUN, several(CLOSED), WAIT),
-        (BEGUN, several(overdue(CLOSED)), Publish((0,))),
-        (BEGUN, several(LATE), Refile(0)),
         (BEGUN, several(DECIDED), ReadVerdicts((0,))),
         (BEGUN, several(PUBLISHED), ReadVerdicts((0,))),
         (BEGUN, several(GONE), WAIT),
@@ -62,8 +58,6 @@ def several(*legs: Phase | LegState) -> tuple[LegState, ...]:
         # its owner takes it back
         (WITHDRAWN, several(QUEUED), Decide(0)),
         (WITHDRAWN, several(NEXT), Decide(0)),
-        (WITHDRAWN, several(CLOSED), WAIT),
-        (WITHDRAWN, several(LATE), Refile(0)),
         (WITHDRAWN, several(DECIDED), ReadVerdicts((0,))),
         # it is committed
         (COMMITTED, several(DECIDED), WAIT),
@@ -78,8 +72,6 @@ def several(*legs: Phase | LegState) -> tuple[LegState, ...]:
         (BEGUN, several(overdue(QUEUED), NEXT), Decide(1, (0,))),
         (BEGUN, several(overdue(QUEUED), overdue(QUEUED)), Decide(0, (0, 1))),
         (WITHDRAWN, several(QUEUED, QUEUED), Decide(0)),
-        (BEGUN, several(NEXT, CLOSED), WAIT),
-        (BEGUN, several(NEXT, overdue(CLOSED)), Publish((1,))),
         # a table that is gone holds nobody up: the transaction is refused in the others
         (BEGUN, several(QUEUED, GONE), WAIT),
         (BEGUN, several(QUEUED, overdue(GONE)), Decide(0, (1,))),
@@ -88,22 +80,15 @@ def several(*legs: Phase | LegState) -> tuple[LegState, ...]:
         (BEGUN, several(verdict_read(DECIDED), QUEUED), WAIT),
         (BEGUN, several(verdict_read(DECIDED), overdue(QUEUED)), Decide(1, (1,))),
         (BEGUN, several(verdict_read(DECIDED), PUBLISHED), ReadVerdicts((1,))),
-        # slots that came too late are never moved one by one: it is refused, or was committed from others
-        (BEGUN, several(LATE, QUEUED), WAIT),
-        (BEGUN, several(LATE, NEXT), Decide(1)),
-        (BEGUN, several(LATE, LATE), ReadVerdicts((0, 1))),
-        (BEGUN, several(LATE, verdict_read(PUBLISHED)), ReadVerdicts((0,))),
         # committed in all, published in some
         (COMMITTED, several(PUBLISHED, DECIDED), WAIT),
         (COMMITTED, several(PUBLISHED, overdue(DECIDED)), Publish((1,))),
         (COMMITTED, several(overdue(DECIDED), overdue(DECIDED)), Publish((0, 1))),
-        (COMMITTED, several(PUBLISHED, LATE), FINISHED),
         # refused elsewhere: the slot in the table where somebody verdict_read is decided, too
         (REFUSED, several(DECIDED, QUEUED), FINISHED),
         (AT_HOME, several(DECIDED, QUEUED), Decide(1)),
         (AT_HOME, several(DECIDED, NEXT), Decide(1)),
         (AT_HOME, several(QUEUED, DECIDED), FINISHED),
-        (AT_HOME, several(QUEUED, CLOSED), FINISHED),
     ],
 )
 def test_the_table_of_states(progress: Progress, legs: tuple[LegState, ...], step: Step) -> None:
@@ -121,14 +106,13 @@ def test_every_state_of_two_tables(progress: Progress) -> None:
         if isinstance(step, Decide):
             assert legs[step.leg].phase in (QUEUED, NEXT)
         if isinstance(step, ReadVerdicts):
-            assert not any(legs[i].verdict_read or legs[i].phase in (QUEUED, NEXT, CLOSED, GONE) for i in step.legs)
+            assert not any(legs[i].verdict_read or legs[i].phase in (QUEUED, NEXT, GONE) for i in step.legs)
         if isinstance(step, Publish):
             assert not any(legs[i].patient for i in step.legs)
-        assert not isinstance(step, Refile), "a transaction over several tables is never moved"
         if step is FINISHED:
             assert progress.committed or progress.refused
         if step is WAIT:  # all who have something to do for it have time left
-            assert not any(leg.phase in (QUEUED, NEXT, CLOSED) and not leg.patient for leg in legs)
+            assert not any(leg.phase in (QUEUED, NEXT) and not leg.patient for leg in legs)
             assert not (progress.committed and not progress.until_published)
 
 
@@ -136,7 +120,7 @@ def test_nobody_waits_for_ever() -> None:
     """When every patience is over there is something to do, unless no table is left."""
     for phases in itertools.product(Phase, repeat=2):
         legs = [overdue(phase) for phase in phases]
-        if all(phase in (GONE, LATE) for phase in phases) and GONE in phases:
+        if phases == (GONE, GONE):
             continue
         assert next_step(BEGUN, legs) is not WAIT
         assert next_step(COMMITTED._replace(home=0), legs) is not WAIT

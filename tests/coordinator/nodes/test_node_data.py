@@ -19,11 +19,11 @@ from sluice.coordinator.nodes.plans import OpenPlan
 from sluice.coordinator.nodes.presence import ClientNode, Grave
 from sluice.coordinator.nodes.records import BatchRecord, Head, Published, Rebased, Rendering, Verdict, VersionPlan
 from sluice.coordinator.nodes.removal import DeleterNode, Tombstone
-from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent, Joint, JointTable
+from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent, Joint
 from sluice.coordinator.rules.refusal import Refusal
 
 ME = ClientName("here", 7, "app")
-JOINT = Joint((JointTable("memory://x", 0), JointTable("memory://y", 3)))
+JOINT = Joint(("memory://x", "memory://y"))
 READS = DeclaredReads(predicates=("a = 1",), partition_types={"a": "integer"}, read_files=None, read_rows={"f": "0"}, scope="*")
 PLAN = VersionPlan(8, 101, (5, 6), "d", (Rebased(6, ("a column",), actions="{}\n"),), 100, {"memory://x": 8, "memory://y": 2})
 FULL_INTENT = Intent(
@@ -66,7 +66,6 @@ RECORDS: list[NodeData] = [
             Verdict(7, "t", 8, 0, repeats=True),
         ),
         (PLAN,),
-        True,
         "{}",
     ),
     BatchRecord("b", 0, Rendering(5, "sluice/0.1"), (), (VersionPlan(1, 2, (0,)),)),
@@ -132,7 +131,7 @@ def test_what_only_informs_may_have_fields_of_a_newer_release(record: NodeData) 
     [
         (lambda fields: fields["client"].pop("pid"), r"intent lacks intent\.client\.pid"),
         (lambda fields: fields["reads"].update(more=1), r"intent has the unknown field intent\.reads\.more"),
-        (lambda fields: fields["joint"]["tables"][1].update(more=1), r"intent has the unknown field intent\.joint\.tables\.more"),
+        (lambda fields: fields["joint"].update(more=1), r"intent has the unknown field intent\.joint\.more"),
         (lambda fields: fields["client"].update(pid="7"), r"intent\.client\.pid: Expected int, got str"),
         (lambda fields: fields.update(claimed_ms=True), r"intent\.claimed_ms: Expected int, got bool"),
         (lambda fields: fields.update(claimed_ms=1.0), r"intent\.claimed_ms: Expected int, got float"),

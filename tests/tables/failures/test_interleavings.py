@@ -13,16 +13,14 @@ import pytest
 import sluice
 from sluice.coordinator.admission import submission
 from sluice.coordinator.api import RebuildingClaim
-from sluice.coordinator.commit.joint_resolve import closed
 from sluice.coordinator.commit.outcomes import Outcome
 from sluice.coordinator.commit.transactions import commit_filings, outcome_of
-from sluice.coordinator.errors import CoordinatorUnavailable
+from sluice.coordinator.errors import CoordinatorUnavailable, LeaseHeld
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
 from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
-from sluice.coordinator.rules.refusal import refusal_error
 from sluice.coordinator.rules.terms import Terms
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Call, Fault
@@ -84,26 +82,6 @@ def test_a_plan_that_another_process_committed_meanwhile_is_committed(place: Pla
     assert told is not None
     assert (told.version, told.transaction_id, told.repeated) == (first.version, first.transaction_id, True)
     assert table.snapshot().to_arrow().num_rows == 1
-
-
-def test_a_slot_that_came_too_late_keeps_no_garbage_of_the_dead(place: Place) -> None:
-    """It is never decided, and nobody is left to file it again."""
-    place.create()
-    table = place.open()
-    writer = Writer(place, IMPATIENT)
-    begun = writer.table.begin()
-    begun.append(flights(("LGA", 1, 9)))
-    context = writer.access.context
-    head = writer.access.head()
-    context.coordination.create(context.tree.slot_prefix(head.generation, begun.id), b"{}", sequential=True)
-    busy = Writer(place, IMPATIENT.but(generation_slots_max=1)).table
-    for _ in range(3):
-        busy.append(flights(("JFK", 1, 1)))
-    late = begun.id
-    context.coordination.create(context.tree.slot_prefix(head.generation, late), b"{}", sequential=True)
-    assert table.vacuum().garbage == (), "it is alive"
-    writer.dies()
-    assert len(table.vacuum().garbage) == 1
 
 
 # -- the coordinator's data are lost -------------------------------------------------------------------------------------
@@ -239,7 +217,7 @@ def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place) -> N
 
 
 def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhile(place: Place) -> None:
-    """The same number was committed by another process after it was filed, and before it is filed again: its slots were renewed."""
+    """The same number was committed by another process after it was filed, and before it is filed again: another client held a lease."""
     tables = [place.create(), beside(place)]
 
     def run() -> sluice.JointTransaction:
@@ -249,18 +227,21 @@ def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhil
         return tx
 
     mine, other = run(), run()
+    lease = f"{TableTree(tables[0].location).root}/leases/l-{'0' * 32}-0000000000"
     done: list[sluice.CommitInfo] = []
 
-    def closed_meanwhile(*args: Any, **kwargs: Any) -> Any:
+    def held_meanwhile(*args: Any, **kwargs: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(submission, "commit_filings", commit_filings)
             if not done:
                 done.append(other.commit())
-                raise refusal_error(closed(tables[0].location), mine.id)
+                raise LeaseHeld(
+                    "held", transaction_id=mine.id, rule="lease-held", facts={"table": tables[0].location, "lease": lease}, filed=True
+                )
             return commit_filings(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(submission, "commit_filings", closed_meanwhile)
+        patch.setattr(submission, "commit_filings", held_meanwhile)
         told = mine.commit()
     assert {at: commit.version for at, commit in told.items()} == {at: commit.version for at, commit in done[0].items()}
     assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 1]

@@ -207,38 +207,6 @@ def test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead(place: Place,
     assert table.snapshot().to_arrow().num_rows == 3
 
 
-@pytest.mark.notices("late-slots-are-decided-first")
-def test_a_slot_that_came_too_late_is_decided_before_its_files_are_judged(place: Place) -> None:
-    """Its owner is dead; a client that asks for the transaction files it again, so its files are not garbage until it is decided."""
-    table, rolling = filled(place), place.open(limits=Limits(fast_path=False, generation_slots_max=1, patience_s=0.05))
-    writer = Writer(place, Limits(fast_path=False))
-    begun = writer.table.begin()
-    begun.append(flights(("LGA", 1, 9)))
-    transaction_id = str(begun.id)
-
-    def die(call: Call) -> None:
-        if files_slot(call):
-            writer.service.after = None
-            raise Died
-
-    def overtake(call: Call) -> None:
-        if files_slot(call):
-            writer.service.before = None
-            for _ in range(4):
-                rolling.append(flights(("EWR", 3, 3)))
-            writer.service.after = die
-
-    writer.service.before = overtake
-    with pytest.raises(Died):
-        begun.commit()
-    del begun
-    writer.dies()
-    assert table.vacuum(dry_run=True).garbage == ()
-    assert table.vacuum().garbage == ()
-    assert place.open().outcome(transaction_id).state == "committed"
-    assert ("LGA", 1, 9) in rows_of(place.open().snapshot().to_arrow())
-
-
 # -- what is no object yet -----------------------------------------------------------------------------------------------
 
 MIB = 1 << 20

@@ -15,11 +15,10 @@ from ...storage.actions.texts import put_text
 from ...storage.errors import InvalidRequest
 from ...storage.log.paths import staged_path
 from ..commit.filing import Filing
-from ..commit.joint_resolve import CLOSED
 from ..commit.outcomes import Commit
 from ..commit.table import CoordinatedTable
 from ..commit.transactions import commit_filings
-from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, Refused, naming
+from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, naming
 from ..leases.table_leases import WaitingCommit
 from ..nodes.records import Head, digest
 from ..publication.failure_points import point
@@ -125,9 +124,6 @@ class _Submission:
                     continue
             except ConcurrentAppendException as appended:
                 if not looks or not filings[self._refused_in(appended)].member.footprint.compares_rows or deadline.over:
-                    raise
-            except Refused as refused:
-                if refused.rule != CLOSED or not looks or deadline.over:
                     raise
             self._take_another_id()
 

@@ -24,12 +24,12 @@ from ..leases.guard import LeaseView
 from ..nodes.context import TableState
 from ..nodes.layout import SlotName
 from ..nodes.records import NO_SLOT, Head, Verdict, read_intent
-from ..rules.intent import Intent, Joint, JointTable
+from ..rules.intent import Intent, Joint
 from ..rules.refusal import Refusal
 from ..rules.winner import Member
 from ..service.store import Check, Node
 from .decision import Decision, Queued, resolve
-from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
+from .joint_resolve import Part, lacks_siblings, refused, resolve_joint
 from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
 from .ratification import Batch, Ratified, batches_of, ratify, without_slot
 from .table import CoordinatedTable
@@ -217,20 +217,17 @@ class Decider:
         if origin is None:
             return lacks_siblings(view.table.location, "its slot is gone")
         shares: list[_Share] = []
-        for table in queued.joint.tables:
-            share = self._share(table, queued.transaction_id, queued.joint, origin)
+        for location in queued.joint.tables:
+            share = self._share(location, queued.transaction_id, queued.joint, origin)
             if isinstance(share, Refusal):
                 return share
             shares.append(share)
         return shares
 
-    def _share(self, table: JointTable, transaction_id: str, joint: Joint, origin: Node) -> _Share | Refusal:
-        view = self._view_of(table.location)
+    def _share(self, location: str, transaction_id: str, joint: Joint, origin: Node) -> _Share | Refusal:
+        view = self._view_of(location)
         if view is None:
-            return lacks_siblings(table.location, "the coordinator has no such table (any more)")
-        # check: closed-generations-refuse-it
-        if view.head.generation > table.generation:
-            return closed(table.location)
+            return lacks_siblings(location, "the coordinator has no such table (any more)")
         context = view.table.context
         name = next((each for each in view.names if each.transaction_id == transaction_id), None)
         node = None if name is None else context.coordination.read(context.tree.slot(view.head.generation, name))
@@ -239,17 +236,17 @@ class Decider:
             return recorded
         # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
         if name is None or node is None or node.created_zxid != origin.created_zxid:
-            return lacks_siblings(table.location, "it has no slot there that was made together with the others")
+            return lacks_siblings(location, "it has no slot there that was made together with the others")
         theirs = _readable_intent(node, view.head)
         # check: siblings-say-the-same (without or theirs.joint != joint)
         if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != joint:
-            return lacks_siblings(table.location, "its slot there says something else")
+            return lacks_siblings(location, "its slot there says something else")
         return _Share(view, queued_in(context, name, node, view.head))
 
     def _refuse_here(self, view: QueueView, queued: Queued, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
         """Refuse a transaction in the table where it was met. That also prevents its commit elsewhere, which would need this slot.
 
-        It may be committed already: then it was filed again, after a lost reply, and these slots came too late.
+        It may be committed already: then it was filed again, after a lost reply.
         """
         assert queued.member is not None
         intent = queued.member.intent
@@ -269,7 +266,7 @@ class Decider:
         """
         here = view.table.location
         assert intent.joint is not None
-        for location in intent.joint.locations if intent.only_reads else (here,):
+        for location in intent.joint.tables if intent.only_reads else (here,):
             table = self._at(location)
             state = table.context.read_published()
             oldest = -1 if state is None else max(-1, state[0].version - WINDOW_VERSIONS_MAX)

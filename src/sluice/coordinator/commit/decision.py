@@ -373,9 +373,6 @@ def resolve(
         # check: slots-are-sorted (queued.slot -> max(last, queued.slot))
         last = queued.slot
     after = replace(run.head, slot=last)
-    # check: generations-end
-    if last >= limits.generation_slots_max:
-        after = replace(after, generation=head.generation + 1, slot=-1)
     # One node records all of them, beside their verdicts.
     room, plans = limits.batch_bytes_max // 2, []
     for group in run.groups:

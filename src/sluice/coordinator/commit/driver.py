@@ -4,9 +4,9 @@
 
               file_intents               decide + ratify              put <v>.json
     staged --------------> intent filed ----------------> ratified ----------------> published ---> acknowledged
-                              |  ^                           |                           |
-                              |  | generation was closed     | refused: NotCommitted     | trouble here is never a failure (I12):
-                              +--+                           v                           v  "committed, publication pending"
+                                                             |                           |
+                                                             | refused: NotCommitted     | trouble here is never a failure (I12):
+                                                             v                           v  "committed, publication pending"
 
 A waiting owner looks when publication moves, and when its patience ends. The owner of the first undecided slot decides the
 queue at once; any other client may, after a patience: so a slow, paused or dead client delays others only briefly (I8).
@@ -24,9 +24,8 @@ from ..nodes.context import TableState
 from ..rules.refusal import forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s
 from .decider import Decider, QueueView, Withdrawal
-from .joint_resolve import closed
 from .leg import Leg
-from .next_step import FINISHED, Decide, Phase, Progress, Publish, ReadVerdicts, Refile, Step, next_step
+from .next_step import FINISHED, Decide, Phase, Progress, Publish, ReadVerdicts, Step, next_step
 from .outcomes import Commit
 from .ratification import Batch
 from .table import TROUBLE
@@ -124,8 +123,6 @@ class CommitLoop:
         """Perform a step; returns whether it may have changed what the next look shows."""
         if isinstance(step, ReadVerdicts):
             self._take_verdicts(*(self._legs[i].read_verdict for i in step.legs))
-        elif isinstance(step, Refile):
-            self._legs[step.leg].refile()
         elif isinstance(step, Publish):
             for i in step.legs:
                 self._legs[i].publish_pending()
@@ -195,19 +192,15 @@ class CommitLoop:
         """Determine the outcome from the verdicts once those of all tables were read.
 
         If a table has no record of the decision, the other tables' answer applies (I11). That happens in a table that was
-        only read, after the record of its batch was pruned: no version in its log has it. It also happens if a slot came too
-        late because the transaction had already been committed from another one.
+        only read, after the record of its batch was pruned: no version in its log has it.
         """
         if self._known or not all(leg.verdict_read for leg in self._legs):
             return
         lead = self._legs[0]
-        late = next((leg for leg in self._legs if leg.late), None)
         # check: forgotten-where-it-was-read (any -> all)
         if any(leg.commit is not None for leg in self._legs):
             self._committed = True
             self._limit = Deadline.after(bounded_s(lead.table.context.limits.publication_wait_s), self._clock)
-        elif late is not None:  # elsewhere it was refused for that, but the record is gone
-            self._refusal = refusal_error(closed(late.table.location), lead.transaction_id)
         else:
             self._refusal = refusal_error(forgotten(lead.transaction_id), lead.transaction_id)
 

@@ -13,11 +13,11 @@ from ..formats import INTENT_FORMAT
 from ..nodes.context import TableContext
 from ..nodes.records import Head
 from ..publication.failure_points import point
-from ..rules.intent import Joint, JointTable
+from ..rules.intent import Joint
 from ..rules.winner import Member
 from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
-from .queue import Claim, claim_of, find_slot
+from .queue import Claim, claim_of, find_slot, open_generation, undecided
 from .table import CoordinatedTable
 
 _PAUSE_S = 0.1
@@ -76,6 +76,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
         try:
             # check: formats-are-admitted-first (_admitting(filing.table.context, head) -> head or _head_of(filing.table.context))
             current = [_admitting(filing.table.context, head) for filing, head in zip(filings, heads, strict=True)]
+            current = [_with_slots_left(filing.table.context, head, deadline) for filing, head in zip(filings, current, strict=True)]
             heads = list(current)
             # check: slots-in-all-tables-or-none (lead.coordination.apply -> (lambda s: [lead.coordination.apply([op])[0] for op in s]))
             paths = lead.coordination.apply(_filing_ops(filings, current, filed_again=filed_again))[-len(filings) :]
@@ -91,7 +92,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
             # check: filed-again-is-said (True -> filed_again)
             filed_again, sent_to, away = True, [filing.table for filing in filings], None
         except ApplyRefused as refused:
-            if not lead.after_refusal(refused, transaction_id):  # a generation was closed and removed
+            if not lead.after_refusal(refused, transaction_id):  # another generation of slots was opened
                 heads = _newer_heads(filings, current, refused)
             away = None
         except CoordinatorUnavailable as trouble:  # nothing was sent
@@ -101,10 +102,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
 
 def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again: bool) -> list[Op]:
     """The operations that make the slots, with checks of the trees and the transaction's owner (I11)."""
-    joint: Joint | None = None
-    if len(filings) > 1:
-        tables = [JointTable(each.table.location, head.generation) for each, head in zip(filings, heads, strict=True)]
-        joint = Joint(tuple(tables))
+    joint = Joint(tuple(each.table.location for each in filings)) if len(filings) > 1 else None
     standing: list[Op] = []
     slots: list[Op] = []
     for filing, head in zip(filings, heads, strict=True):
@@ -117,13 +115,9 @@ def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again
 
 
 def _filed(filings: Sequence[Filing], heads: Sequence[Head]) -> list[Claim | None]:
-    """The slots made by a request whose reply was lost. Raises the transaction's refusal, if that came first.
-
-    Slots of earlier generations do not count: they came too late, which is why the transaction is filed again.
-    """
+    """The slots made by a request whose reply was lost. Raises the transaction's refusal, if that came first."""
     transaction_id = filings[0].member.intent.transaction_id
-    # check: an-old-slot-is-no-sign-of-a-new-one (without , oldest=head.generation)
-    found = [find_slot(each.table.context, transaction_id, head, oldest=head.generation) for each, head in zip(filings, heads, strict=True)]
+    found = [find_slot(each.table.context, transaction_id, head) for each, head in zip(filings, heads, strict=True)]
     if not any(found):
         for each in filings:
             # check: refused-stays-refused
@@ -172,6 +166,29 @@ def _admitting(context: TableContext, head: Head | None) -> Head:
             context.barrier()
         else:
             return raised
+    return head
+
+
+def _with_slots_left(context: TableContext, head: Head, deadline: Deadline) -> Head:
+    """The table's head, of a generation whose slots can be numbered: ZooKeeper's counter is a signed 32-bit number.
+
+    Who files next after a generation was used up opens another one once no slot is left in it. It waits for that no longer than a
+    patience: the owner of a slot may be dead, and only who has a later one decides it then. `Limits` leaves a thousand million numbers
+    for those who cannot wait.
+    """
+    limit = Deadline.after(min(context.limits.patience_s, deadline.left_s), context.clock)
+    # check: generations-end (while -> while False and)
+    while head.slot + 1 >= context.limits.generation_slots_max and not limit.over:
+        state = context.look()
+        if state is None:
+            raise context.missing_error()
+        # check: generations-are-drained (without not undecided(state.slots, state.head) and)
+        # check: generations-open-when-published (without and state.is_published)
+        if not undecided(state.slots, state.head) and state.is_published:
+            open_generation(context, state)
+        elif state.head.generation == head.generation:
+            context.clock.sleep(min(_PAUSE_S, limit.left_s))
+        head = _head_of(context)
     return head
 
 

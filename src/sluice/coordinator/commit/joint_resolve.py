@@ -22,9 +22,6 @@ from ..rules.row_changes import VectorLookup
 from ..rules.winner import Winner
 from .decision import Decision, Queued, resolve
 
-CLOSED: Final = "generation-closed"
-"""The rule that refuses a transaction whose slot in some table came too late; its owner files it again."""
-
 SIBLINGS: Final = "joint-slots"
 """The rule that refuses a transaction that names tables in which it has no slot, or a different one."""
 
@@ -103,12 +100,6 @@ def refused(head: Head, queued: Queued, limits: Limits, refusal: Refusal) -> Dec
 
 def _no_rows(vector: DeletionVector) -> Rows:
     raise InvariantBroken(f"the deletion vector {vector.unique_id} was looked up for a refusal")
-
-
-def closed(location: str) -> Refusal:
-    """The refusal for a slot whose generation was closed before it was decided."""
-    message = f"{location}: the slots were renewed while the transaction was filed; file it again"
-    return Refusal(CLOSED, "Refused", message, facts={"table": location})
 
 
 def lacks_siblings(location: str, problem: str) -> Refusal:

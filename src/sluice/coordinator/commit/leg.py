@@ -12,7 +12,7 @@ from ..rules.intent import Intent
 from ..service.clock import Event
 from .next_step import LegState, Phase
 from .outcomes import Commit, commit_of
-from .queue import Claim, filed_elsewhere, move_slot
+from .queue import Claim
 from .table import CoordinatedTable
 
 
@@ -25,8 +25,7 @@ class Leg:
     it may share a version with others, as far as is known, and so waits until publication keeps up. `after`: its version here, if any,
     is higher.
 
-    `state` and `published` were read last; `late`: the slot came too late for its generation. `commit` is its commit here
-    once it is known, and `verdict_read` says that its verdict was read.
+    `state` and `published` were read last. `commit` is its commit here once it is known, and `verdict_read` says that its verdict was read.
     """
 
     table: CoordinatedTable
@@ -40,7 +39,6 @@ class Leg:
     state: TableState | None = None
     published: Published | None = None
     phase: Phase = Phase.QUEUED
-    late: bool = False
     commit: Commit | None = None
     verdict_read: bool = False
 
@@ -101,7 +99,7 @@ class Leg:
             return Phase.PUBLISHED if self._reached(self.commit, published) else Phase.DECIDED
         assert claim is not None
         if published.covers(claim.generation, claim.slot):
-            return self._covered(claim, published)
+            return Phase.PUBLISHED
         if until_published and not withdrawn and self._only_waits(claim, published):
             return Phase.QUEUED
         if not until_published:
@@ -111,25 +109,9 @@ class Leg:
 
     def _reached(self, commit: Commit, published: Published) -> bool:
         """Whether the commit is published, by its slot; by its version if it has no slot in this table."""
-        if self.claim is None or self.late:
+        if self.claim is None:
             return commit.version <= published.version
         return published.covers(self.claim.generation, self.claim.slot)
-
-    def _covered(self, claim: Claim, published: Published) -> Phase:
-        """The phase after publication passed the slot: it was decided there, or its generation was closed before."""
-        # check: too-late-is-filed-again (always)
-        if published.generation == claim.generation:
-            return Phase.PUBLISHED
-        context = self.table.context
-        if context.coordination.read(claim.path(context.tree)) is not None:
-            self.late = not self.alone or self.intent is not None
-            return Phase.LATE if self.late else Phase.PUBLISHED
-        self.late = False
-        moved = filed_elsewhere(context, claim) if self.alone else None
-        if moved is None:
-            return Phase.PUBLISHED
-        self.claim = moved
-        return Phase.QUEUED
 
     def _only_waits(self, claim: Claim, published: Published) -> bool:
         """Whether reading the head cannot change anything yet: a grouped append waits until everything before it is published."""
@@ -139,8 +121,6 @@ class Leg:
         self.patience.see(state.head)
         if claim.is_decided(state.head):
             return Phase.DECIDED
-        if claim.generation < state.head.generation:
-            return Phase.CLOSED
         return Phase.NEXT if self._my_turn(claim, state) else Phase.QUEUED
 
     def _my_turn(self, claim: Claim, state: TableState) -> bool:
@@ -161,7 +141,7 @@ class Leg:
 
     def read_verdict(self) -> None:
         """Read the verdict of this table; `commit` stays None if no record has it. Raises the refusal."""
-        if self.claim is not None and not self.late:
+        if self.claim is not None:
             published = self.published if self.phase is Phase.PUBLISHED else None
             recorded = self.table.verdicts.find(self.claim, published, after=self.after)
             if recorded is not None or self.alone:
@@ -195,13 +175,3 @@ class Leg:
         """Publish what is ratified in the table, because patience is over; whether publication moved since the last look."""
         self.patience.used()
         return self.table.publisher.publish_pending() != self.published
-
-    def refile(self) -> None:
-        """Move the slot to the present generation; any client may do that, and another one may have done it."""
-        assert self.claim is not None
-        assert self.intent is not None
-        state = self.table.context.read_head()
-        if state is None:
-            raise self.table.context.missing_error()
-        self.late = False
-        self.claim = move_slot(self.table.context, self.claim, self.intent, state[0]) or self.claim

@@ -57,7 +57,7 @@ def list_queue(context: TableContext) -> list[Queued]:
 
 
 def _queued(slot: int, intent: Intent) -> Queued:
-    tables = () if intent.joint is None else tuple(each.location for each in intent.joint.tables)
+    tables = () if intent.joint is None else intent.joint.tables
     return Queued(
         slot, intent.transaction_id, intent.operation, intent.client, intent.claimed_ms, intent.read_version, intent.isolation, tables
     )

@@ -7,7 +7,6 @@ A transaction has a leg in each of its tables. The driver looks at every leg, as
         next_step --> Wait          nothing to do until something moves, or patience ends --+
                   --> Decide        its turn has come, or others did not decide in time ----+
                   --> Publish       others did not publish in time -------------------------+
-                  --> Refile        its generation of slots was closed before its turn -----+
                   --> ReadVerdicts  a table has a verdict: read it -------------------------+
                   --> Finished      the outcome is known: done
 """
@@ -28,10 +27,6 @@ class Phase(Enum):
     """Its slot is undecided, and its owner leaves the decision to others for now."""
     NEXT = "next"
     """Its slot is the first undecided one, and publication keeps up: its owner decides."""
-    CLOSED = "closed"
-    """Its generation of slots was closed; the publication of the closing batch will show whether it was decided before."""
-    LATE = "late"
-    """Its generation was closed before it was decided, and its slot still exists."""
     DECIDED = "decided"
     """The table has a verdict on it that is not published yet."""
     PUBLISHED = "published"
@@ -40,7 +35,7 @@ class Phase(Enum):
     """The coordinator has no such table (any more)."""
 
 
-_UNDECIDED: Final = frozenset({Phase.QUEUED, Phase.NEXT, Phase.CLOSED, Phase.GONE})
+_UNDECIDED: Final = frozenset({Phase.QUEUED, Phase.NEXT, Phase.GONE})
 
 
 class LegState(NamedTuple):
@@ -95,20 +90,13 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Refile:
-    """Move the slot of this leg to the present generation."""
-
-    leg: int
-
-
-@dataclass(frozen=True, slots=True)
 class ReadVerdicts:
     """Read the verdicts in the tables of these legs."""
 
     legs: tuple[int, ...]
 
 
-Step: TypeAlias = Wait | Finished | Decide | Publish | Refile | ReadVerdicts
+Step: TypeAlias = Wait | Finished | Decide | Publish | ReadVerdicts
 WAIT: Final = Wait()
 FINISHED: Final = Finished()
 
@@ -121,17 +109,14 @@ def next_step(progress: Progress, legs: Sequence[LegState]) -> Step:
     if progress.committed:
         return _until_published(progress, legs)
     undecided = [i for i, leg in enumerate(legs) if leg.phase in _UNDECIDED]
-    if not undecided and len(legs) == 1 and legs[0].phase is Phase.LATE:
-        return Refile(0)
-    verdicts = (Phase.DECIDED, Phase.PUBLISHED) if undecided else (Phase.DECIDED, Phase.PUBLISHED, Phase.LATE)
-    unread = tuple(i for i, leg in enumerate(legs) if leg.phase in verdicts and not leg.verdict_read)
+    unread = tuple(i for i, leg in enumerate(legs) if leg.phase in (Phase.DECIDED, Phase.PUBLISHED) and not leg.verdict_read)
     if unread:
         return ReadVerdicts(unread)
     return _decided(progress, legs, undecided)
 
 
 def _until_published(progress: Progress, legs: Sequence[LegState]) -> Step:
-    pending = [i for i, leg in enumerate(legs) if leg.phase not in (Phase.PUBLISHED, Phase.LATE)]
+    pending = [i for i, leg in enumerate(legs) if leg.phase is not Phase.PUBLISHED]
     # check: answered-when-published (always)
     if not pending or not progress.until_published:
         return FINISHED
@@ -143,9 +128,6 @@ def _until_published(progress: Progress, legs: Sequence[LegState]) -> Step:
 def _decided(progress: Progress, legs: Sequence[LegState], undecided: Sequence[int]) -> Step:
     """The step towards deciding the undecided legs: by their owner in its turn, by any client after a patience (I8)."""
     overdue = tuple(i for i in undecided if not legs[i].patient)
-    closed = tuple(i for i in overdue if legs[i].phase is Phase.CLOSED)
-    if closed:
-        return Publish(closed)
     queued = [i for i in undecided if legs[i].phase in (Phase.QUEUED, Phase.NEXT)]
     mine = [i for i in queued if legs[i].phase is Phase.NEXT]
     # check: patience-decides (without or overdue)

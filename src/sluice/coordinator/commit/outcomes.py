@@ -148,8 +148,6 @@ class Verdicts:
         wanted = (claim.generation, claim.slot)
         names = sorted(n for n in self._names() if (n.generation, n.slot) >= wanted)
         recorded = self._in_record(names[0], claim) if names else None
-        if recorded is None:  # it may have come too late for its generation, and been decided in a later one
-            recorded = self._on_record(claim.transaction_id, [n for n in names if n.generation > claim.generation])
         if recorded is None:
             recorded = self._put_away(claim.transaction_id)
         # if its record was pruned, which happens only to published batches, the log has it

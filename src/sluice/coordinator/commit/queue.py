@@ -14,10 +14,9 @@ from ..nodes.context import TableContext, TableState
 from ..nodes.layout import SlotName, TableTree
 from ..nodes.records import Head, Published, read_intent
 from ..publication.ratified_log import RatifiedLog, staged_actions
-from ..rules.intent import Intent
 from ..rules.intent_checks import require_readable, require_sound
 from ..rules.winner import Member, Winner
-from ..service.store import ApplyRefused, Create, Delete, Node, ReplyLost
+from ..service.store import ApplyRefused, Create, Delete, Node, Op, ReplyLost, Write
 from .decision import Queued, window_start, windows_of
 
 WINDOW_VERSIONS_MAX: Final = 10_000
@@ -33,9 +32,9 @@ class Claim:
     slot: int
 
     def is_decided(self, head: Head) -> bool:
-        """Whether the head says that this slot has its verdict; it cannot tell for a closed generation."""
-        # check: closed-generations-are-decided-no-more (without head.generation == self.generation and)
-        return head.generation == self.generation and head.slot >= self.slot
+        """Whether the head says that this slot has its verdict, as all slots of earlier generations have."""
+        # check: slots-count-within-their-generation ((self.generation, self.slot) -> (head.generation, self.slot))
+        return (head.generation, head.slot) >= (self.generation, self.slot)
 
     def is_first(self, head: Head) -> bool:
         """Whether this is the first undecided slot.
@@ -68,51 +67,36 @@ def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
     return list(found.values())
 
 
-def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest: int = 0) -> Claim | None:
-    """The slot of a transaction in this generation or an earlier one down to `oldest`; None if it has none (any more).
+def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
+    """The slot of a transaction in the head's generation; None if it has none (any more).
 
-    A slot that came too late for its generation stays until somebody files it again, since its owner may be dead. Filing
-    again moves it to a later generation, so a search from the oldest on does not miss it while it moves.
+    No earlier generation has slots: each is empty when the next one opens (`open_generation`).
     """
-    generation, last = oldest, head.generation
-    while generation <= last:
-        slots = filter(None, map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()))
-        slot = min((slot for slot in slots if slot.transaction_id == transaction_id), default=None)
-        if slot is not None:
-            return Claim(transaction_id, generation, slot.sequence)
-        if generation == last:
-            state = context.read_head()
-            last = last if state is None else max(last, state[0].generation)
-        generation += 1
-    return None
+    slots = filter(None, map(SlotName.parse, context.coordination.children(context.tree.slots(head.generation)) or ()))
+    slot = min((slot for slot in slots if slot.transaction_id == transaction_id), default=None)
+    return None if slot is None else Claim(transaction_id, head.generation, slot.sequence)
 
 
-def filed_elsewhere(context: TableContext, claim: Claim) -> Claim | None:
-    """The new slot of a transaction whose late slot another client filed again, as long as it exists."""
-    state = context.read_head()
-    return None if state is None else find_slot(context, claim.transaction_id, state[0], oldest=claim.generation + 1)
+def open_generation(context: TableContext, state: TableState) -> None:
+    """Replace a generation of slots, all of which are decided and published, by the next one, in which their numbers begin again.
 
-
-def move_slot(context: TableContext, claim: Claim, intent: Intent, head: Head) -> Claim | None:
-    """File an intent whose slot came too late for its generation again in the present one, under the same GUID; any client may.
-
-    One multi removes the old slot and makes the new one, so that exactly one exists at any time. None: another client did
-    it, or the head has changed; look again.
+    The coordinator removes no node that has children: a slot that was filed since the look prevents it, so none can come too late. Nothing
+    is changed then, nor if anything was decided or published since; another client may have done it.
     """
-    prefix = context.tree.slot_prefix(head.generation, intent.transaction_id)
-    # check: moved-slot-says-so (replace(intent, filed_again=True) -> intent)
-    create = Create(prefix, replace(intent, filed_again=True).encode(), sequential=True)
+    tree, generation = context.tree, state.head.generation
+    ops: list[Op] = [
+        Write(tree.head, replace(state.head, generation=generation + 1, slot=-1).encode(), state.head_node.version),
+        Write(tree.published, replace(state.published, generation=generation + 1, slot=-1).encode(), state.published_node.version),
+        *(Delete(f"{tree.slots(generation)}/{name}") for name in state.slots),  # what a publisher left behind
+        Delete(tree.slots(generation)),
+        Create(tree.slots(generation + 1)),
+    ]
     try:
-        # check: moved-slot-leaves-its-place (without Delete(claim.path(context.tree)),)
-        path = context.coordination.apply([*context.liveness_checks(), Delete(claim.path(context.tree)), create])[-1]
+        context.coordination.apply([*ops, *context.liveness_checks()])
     except ApplyRefused as refused:
         context.was_restored(getattr(refused.cause, "path", ""))
     except ReplyLost:
         context.barrier()
-    else:
-        return claim_of(intent.transaction_id, head.generation, str(path))
-    state = context.read_head()
-    return None if state is None else find_slot(context, intent.transaction_id, state[0])
 
 
 def claim_of(transaction_id: str, generation: int, path: str) -> Claim:

@@ -81,7 +81,6 @@ def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]
             rendering=by,
             verdicts=decision.verdicts,
             versions=tuple(replace(plan, digest=digest(contents[plan.version])) for plan in decision.versions),
-            closes_generation=decision.head.generation != state.head.generation,
             direct="" if direct is None else direct.encode().decode(),
         )
         batches.append(Batch(table, state, decision, record, contents))
@@ -144,13 +143,10 @@ def ratifying_ops(batch: Batch) -> list[Op]:
     """The operations that record a batch, if the head is still the one it was computed from (I1)."""
     tree, after = batch.table.context.tree, batch.decision.head
     # check: head-is-compared (batch.state.head_node.version -> -1)
-    ops: list[Op] = [
+    return [
         Write(tree.head, after.encode(), batch.state.head_node.version),
         Create(tree.verdict(batch.name), batch.record.encode()),
     ]
-    if after.generation != batch.record.generation:
-        ops.append(Create(tree.slots(after.generation)))
-    return ops
 
 
 def _after_lost_reply(batch: Batch, filing: str | None) -> Node | None:

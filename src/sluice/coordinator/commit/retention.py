@@ -15,11 +15,9 @@ from ..nodes.layout import GRAVES, SlotName, VerdictName
 from ..nodes.plans import close_owner, open_plans
 from ..nodes.presence import ClientNode, bury
 from ..nodes.records import BatchRecord, read_intent
-from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
 from ..service.store import CoordinationStore
 from .queue import undecided
 from .table import CoordinatedTable
-from .transactions import outcome_of
 
 _SESSIONS_MAX: Final = 5
 
@@ -52,7 +50,6 @@ def gone_and_busy(
     They are looked up in this order, in one session, whose view never goes back; it starts again if the session expires.
     Unless it is a dry run, plans made before `plans_before_ms` are closed, and absent clients are buried.
     """
-    settled = frozenset[str]() if dry_run else _settled_late(table)
     context = table.context
     for attempt in range(_SESSIONS_MAX):
         session = context.coordination
@@ -60,7 +57,7 @@ def gone_and_busy(
             session.barrier()
             # check: busy-is-asked-after-gone (after the next)
             gone = _gone(context, session, owners, plans_before_ms, dry_run=dry_run)
-            busy = _busy(context, session, settled)
+            busy = _busy(context, session)
             return gone, busy
         except SessionLost:
             if attempt == _SESSIONS_MAX - 1:
@@ -94,40 +91,16 @@ def _gone(
     return gone
 
 
-def _settled_late(table: CoordinatedTable) -> frozenset[str]:
-    """The transactions with a slot that came too late for its generation, and with an outcome: such a slot keeps no files.
-
-    Asking for the outcome files a transaction over one table again where it can be decided. The slot of one over several tables stays:
-    the transaction is refused, or was committed from other slots.
-    """
-    session, tree, head = table.context.coordination, table.context.tree, table.head()
-    settled: set[str] = set()
-    for generation in (number for number in session.children(tree.generations) or () if int(number) < head.generation):
-        for slot in map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ()):
-            if slot is not None:
-                # check: late-slots-are-decided-first
-                outcome = outcome_of(table, slot.transaction_id, Deadline.after(bounded_s(DEFAULT_TIMEOUT_S), table.clock))
-                published = outcome.commit is not None and outcome.commit.published
-                # check: late-slots-are-decided-first (without if outcome.error is not None or published else set())
-                # check: late-slots-of-commits-keep-nothing (without or published)
-                settled |= {slot.transaction_id} if outcome.error is not None or published else set()
-    return frozenset(settled)
-
-
-def _busy(context: TableContext, session: CoordinationStore, settled: frozenset[str]) -> frozenset[Owner]:
-    """The owners with a transaction that is filed but not published: an undecided slot, or a verdict beyond `published`.
-
-    `settled` are transactions with an outcome whose slots may still be there.
-    """
+def _busy(context: TableContext, session: CoordinationStore) -> frozenset[Owner]:
+    """The owners with a transaction that is filed but not published: an undecided slot, or a verdict beyond `published`."""
     tree = context.tree
     ids: set[str] = set()
     looked_at: set[str] = set()
     while unseen := set(session.children(tree.generations) or ()) - looked_at:
-        # in order, until there is no other: a slot that came too late is filed again in a later generation
-        for generation in sorted(unseen, key=lambda name: (len(name), name)):
+        for generation in unseen:  # until there is no other: the next one may be opened meanwhile
             slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
             # check: filed-is-kept
-            ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in settled)
+            ids.update(slot.transaction_id for slot in slots if slot is not None)
         looked_at |= unseen
     names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]
     state = context.read_published()

@@ -139,7 +139,7 @@ def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout,
             if intent is None or intent.joint is None or intent.transaction_id != transaction_id:
                 legs, home = [Leg.of(table, transaction_id, claim, intent)], None
             else:
-                legs = [_leg_in(table.beside(location), transaction_id) for location in intent.joint.locations]
+                legs = [_leg_in(table.beside(location), transaction_id) for location in intent.joint.tables]
                 home = next((i for i, leg in enumerate(legs) if leg.table is table), None)
             against = Withdrawal(transaction_id, withdrawal(transaction_id)) if withdrawing else None
             commit = CommitLoop(Decider(table), legs, deadline, withdrawal=against, home=home).run().get(table.location)
@@ -159,7 +159,6 @@ def _search(table: CoordinatedTable, transaction_id: str, after: int, deadline: 
         # check: barrier-before-an-outcome
         context.coordination.barrier()
         state = context.read_head()
-        # check: orphans-of-old-generations-are-found (transaction_id, state[0] -> transaction_id, state[0], oldest=state[0].generation)
         claim = None if state is None else find_slot(context, transaction_id, state[0])
         node = None if claim is None else context.coordination.read(claim.path(context.tree))
         # check: undecided-is-decided-by-who-asks
@@ -169,7 +168,7 @@ def _search(table: CoordinatedTable, transaction_id: str, after: int, deadline: 
             except MalformedRecord:
                 return claim, None
         # check: undecided-is-decided-by-who-asks (always)
-        if claim is None:  # otherwise it was decided and cleaned up since, or filed again in another generation
+        if claim is None:  # otherwise it was decided and cleaned up since
             outcome = table.verdicts.search(transaction_id, after=after, deadline=deadline)
             if outcome.state != "unknown" or context.coordination.session_id == session:
                 return outcome  # in another session than the barrier's, "unknown" may be the answer of a lagging server

@@ -69,10 +69,9 @@ class Head(Record):
 class Published(Record):
     """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) is finished.
 
-    Finished slots are removed together with raising this; a slot of a closed generation that still exists was created too
-    late. `record` names the verdict record of the batch published last. `commits` repeats what that record says of the
-    batch's committed slots, so that their owners need not read it: by transaction id the slot, the version, the ordinal and
-    the version's timestamp. It may omit any of them; the record has them all.
+    Finished slots are removed together with raising this. `record` names the verdict record of the batch published last. `commits`
+    repeats what that record says of the batch's committed slots, so that their owners need not read it: by transaction id the slot, the
+    version, the ordinal and the version's timestamp. It may omit any of them; the record has them all.
     """
 
     KIND: ClassVar = "published"
@@ -207,8 +206,7 @@ class Rendering:
 class BatchRecord(Record):
     """What one ratifying multi decided, and how its versions are rendered.
 
-    `closes_generation`: it was the generation's last batch; slots that arrive there later are not decided there. `direct` is
-    the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
+    `direct` is the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
     """
 
     KIND: ClassVar = "verdict"
@@ -220,7 +218,6 @@ class BatchRecord(Record):
     rendering: Rendering
     verdicts: tuple[Verdict, ...]
     versions: tuple[VersionPlan, ...]
-    closes_generation: bool = False
     direct: str = ""
     format: int = BATCH_FORMAT
 

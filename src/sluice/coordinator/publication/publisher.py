@@ -114,9 +114,6 @@ class Publisher:
         point("after-publish")
         own = str(name)
         reached = Published(version, name.generation, name.slot, own, record.commits(_COMMITS_TOLD_MAX))
-        # check: closed-generation-is-passed-on
-        if record.closes_generation:
-            reached = Published(version, name.generation + 1, -1, own)
         earlier = [each for each in records if each != own]  # the batch's own record is the newest of those kept
         oldest = spare(earlier, published, self._context.limits.verdicts_kept - 1)
         raised = self._raise(record, reached, node, oldest)
@@ -226,7 +223,7 @@ class Publisher:
             self._one_by_one((), ops)
 
     def _one_by_one(self, first: Sequence[Op], rest: Sequence[Op]) -> bool:
-        """`_raise` in single steps, if something is already gone or stored (an owner withdrew its slot from a closed generation).
+        """`_raise` in single steps, if something is already gone or stored.
 
         False if a reply was lost before `published` was certainly raised: refusals must be stored before that.
         """

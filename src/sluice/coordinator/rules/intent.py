@@ -77,36 +77,21 @@ TABLES_MAX: Final = 64
 """Tables of one transaction: their intents, and later their verdicts, have to fit into one request."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JointTable:
-    """One table: its normalised location, and the generation in which its slot was made."""
-
-    location: str
-    generation: int
-
-    def __post_init__(self) -> None:
-        """Raises MalformedRecord for what is no place of a table."""
-        if not _is_place(self.location) or self.generation < 0:
-            what = f"{self.location!r}, generation {self.generation}"
-            raise MalformedRecord(f"intent.joint names {what}, which is not a place of a table", kind="intent")
-
-
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """The tables of a transaction over several, ordered by location; at least two, each once."""
+    """The tables of a transaction over several."""
 
-    tables: tuple[JointTable, ...]
+    tables: tuple[str, ...]
+    """Their normalised locations, in order; at least two, each once."""
 
     def __post_init__(self) -> None:
         """Raises MalformedRecord for a list that no correct client makes."""
-        locations = list(self.locations)
+        no_place = next((each for each in self.tables if not _is_place(each)), None)
+        if no_place is not None:
+            raise MalformedRecord(f"intent.joint names {no_place!r}, which is not a place of a table", kind="intent")
+        locations = list(self.tables)
         if locations != sorted(set(locations)) or not 2 <= len(locations) <= TABLES_MAX:
             raise MalformedRecord(f"intent.joint.tables names {locations}: 2 to {TABLES_MAX} tables in order, each once", kind="intent")
-
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """The tables' locations, in order."""
-        return tuple(each.location for each in self.tables)
 
 
 def _is_place(location: str) -> bool:
