@@ -22,7 +22,7 @@ from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
 from sluice.storage.actions.lineage import Moved, with_moves
-from sluice.storage.actions.wide_statistics import wide
+from sluice.storage.actions.records import wide
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import MissingObject
 from tests.coordinator.world import append_intent

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.storage.actions import DomainMetadata, Metadata, Protocol
-from sluice.storage.actions.row_tracking import ROW_TRACKING_DOMAIN, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
+from sluice.storage.data.row_ids import ROW_TRACKING_DOMAIN, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from sluice.storage.errors import CorruptLogFile
 
 TRACKING = Protocol(1, 7, None, ("domainMetadata", "rowTracking"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.actions import DeletionVector
-from sluice.storage.actions.wide_statistics import live_count, record_count, wide
+from sluice.storage.actions.records import live_count, record_count, wide
 from sluice.storage.data.statistics import collect
 from tests.storage.logs import add
 from tests.storage.strategies import schemas, tables, unhurried

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.actions.wide_statistics import wide
+from sluice.storage.actions.records import wide
 from sluice.storage.data import scan_file
 from sluice.storage.data.scan import TableScan
 from sluice.storage.data.statistics import collect

@@ -323,7 +323,7 @@ def test_no_partitions_and_the_one_partition_of_a_table_without_columns() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("many", [300, 3_000, pytest.param(12_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("many", [300, 3_000, pytest.param(9_900, marks=pytest.mark.long)])
 def test_conditions_of_very_many_terms(many: int) -> None:
     """Arrow recurses into each term; a null stays null until a term decides."""
     schema = from_arrow(pa.schema([("p", pa.int64())]))

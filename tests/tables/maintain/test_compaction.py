@@ -27,7 +27,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.tables.client.open_table import OpenTable
 from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.bins import Bin, plan_bins
-from sluice.tables.maintain.zorder import z_positions, z_values
+from sluice.tables.maintain.rewriting import z_positions, z_values
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.pictures import files_below, refused
 

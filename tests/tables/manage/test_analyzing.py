@@ -18,7 +18,7 @@ import pytest
 
 import sluice
 from sluice.storage.actions import AddFile, decode_commit
-from sluice.storage.actions.wide_statistics import merged
+from sluice.storage.actions.records import merged
 from sluice.storage.data.statistics import Leaf
 from sluice.storage.log.paths import commit_path
 from sluice.tables.manage import analyzing

@@ -14,7 +14,7 @@ import pytest
 
 import sluice
 from sluice.storage.actions import AddFile, DomainMetadata, Metadata
-from sluice.storage.actions.row_tracking import row_id_high_water_mark
+from sluice.storage.data.row_ids import row_id_high_water_mark
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.property_rules import check_settings, primary_key_of

@@ -9,8 +9,7 @@ from typing import Final
 from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, Txn
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.file_removals import besides_removals
-from ...storage.actions.row_tracking import tracks_rows
-from ...storage.data.row_ids import RowIdColumns
+from ...storage.data.row_ids import RowIdColumns, tracks_rows
 from ...storage.data.vectors import to_text
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot

@@ -10,8 +10,8 @@ from typing import Any, Final
 from ...storage.actions import DomainMetadata, Metadata, Protocol
 from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.metadata_change import describe, describe_protocol
-from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import put_text
+from ...storage.data.row_ids import row_id_high_water_mark
 from ...storage.errors import InvalidRequest
 from ...storage.log.paths import staged_path
 from ..commit.filing import Filing

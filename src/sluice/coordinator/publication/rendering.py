@@ -19,9 +19,9 @@ from typing import Any
 import orjson
 
 from ...storage.actions import Action, AddFile, DomainMetadata, RemoveFile, decode, decode_text, encode
-from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN
+from ...storage.actions.records import record_count
 from ...storage.actions.texts import Text, concatenated, lines, spooled
-from ...storage.actions.wide_statistics import record_count
+from ...storage.data.row_ids import ROW_TRACKING_DOMAIN
 from ..nodes.records import Rendering, VersionPlan
 from ..rules.winner import Member
 

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 from ...storage.actions import AddFile, Metadata
 from ...storage.actions.features import check_writable
 from ...storage.actions.metadata_change import is_harmless
-from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN
+from ...storage.data.row_ids import ROW_TRACKING_DOMAIN
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of

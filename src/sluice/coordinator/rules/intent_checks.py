@@ -21,8 +21,8 @@ import orjson
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
 from ...storage.actions.features import check_writable, is_managed
+from ...storage.actions.records import record_count
 from ...storage.actions.texts import Text, lines
-from ...storage.actions.wide_statistics import record_count
 from ...storage.constants import LOG_FOLDER, STAGED_FOLDER
 from ...storage.data.vectors import inline_rows, vector_key
 from ...storage.errors import Corrupt, InvalidRequest

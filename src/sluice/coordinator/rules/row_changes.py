@@ -20,7 +20,7 @@ from typing import TypeAlias
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile
 from ...storage.actions.file_removals import removal
 from ...storage.actions.lineage import Moved, moved_from, moved_rows, with_base
-from ...storage.actions.wide_statistics import record_count, wide
+from ...storage.actions.records import record_count, wide
 from ...storage.data.vectors import Rows, from_text, plan_vector, to_text
 from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, MissingObject

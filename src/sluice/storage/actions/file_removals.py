@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .lineage import Moved, with_moves
-from .records import Action, AddFile, DeletionVector, RemoveFile
-from .wide_statistics import record_count
+from .records import Action, AddFile, DeletionVector, RemoveFile, record_count
 
 _ROWS_AT_ONCE: Final = 4096
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector", "base_row_id", "default_row_commit_version")

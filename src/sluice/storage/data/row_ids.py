@@ -1,4 +1,7 @@
-"""Ids that rows keep: the columns in which data files carry the ids of copied rows ("Row Tracking" in PROTOCOL.md).
+"""Row tracking: which tables number their rows, and the ids that rows keep ("Row Tracking" in PROTOCOL.md).
+
+A table that names the feature needs a base row id for every file, whether or not row tracking is enabled; a metadata domain records the
+highest id given so far. Enabling it adds two column names: files with copied rows keep the rows' former ids there.
 
 A row's id is the value of the file's column, and where it is null, or the file has no such column, the file's base row id plus
 the row's position. In the same way its commit version, in which it was inserted or last updated, is by default the file's. The
@@ -7,18 +10,68 @@ table's schema does not have these columns; its configuration names them.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..actions.records import Metadata, Protocol
-from ..actions.row_tracking import COMMIT_VERSION_COLUMN_KEY, ROW_ID_COLUMN_KEY, ROW_TRACKING_KEY, tracks_rows
+from ..actions.features import writer_features
+from ..actions.records import DomainMetadata, Metadata, Protocol
+from ..constants import LONG_MAX
 from ..dataclass import dataclass
-from ..errors import InvalidRequest, SchemaMismatch
+from ..errors import CorruptLogFile, InvalidRequest, SchemaMismatch
+from ..jsontext import dumps, loads
 from ..schema.datatypes import PrimitiveType, StructField, StructType
+
+ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
+ROW_TRACKING_KEY: Final = "delta.enableRowTracking"
+ROW_ID_COLUMN_KEY: Final = "delta.rowTracking.materializedRowIdColumnName"
+COMMIT_VERSION_COLUMN_KEY: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
+_SUSPENDED_KEY: Final = "delta.rowTrackingSuspended"
+_MARK: Final = "rowIdHighWaterMark"
+
+
+def tracks_rows(metadata: Metadata, protocol: Protocol) -> bool:
+    """Whether every new file needs row ids: the table names the feature, and it is not suspended."""
+    return "rowTracking" in writer_features(protocol) and metadata.configuration.get(_SUSPENDED_KEY, "false").lower() != "true"
+
+
+def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Metadata, protocol: Protocol) -> int | None:
+    """The highest row id given so far, -1 if none; None if the table does not track rows. Raises CorruptLogFile."""
+    if not tracks_rows(metadata, protocol):
+        return None
+    domain = domains.get(ROW_TRACKING_DOMAIN)
+    if domain is None:
+        return -1
+    try:
+        parsed: Any = loads(domain.configuration.encode())
+    except ValueError:
+        parsed = None
+    mark = parsed.get(_MARK) if isinstance(parsed, dict) else None
+    if type(mark) is not int or not -1 <= mark <= LONG_MAX:
+        raise CorruptLogFile(
+            f"the metadata domain {ROW_TRACKING_DOMAIN} is {domain.configuration!r}, without {_MARK}: no row id is known to be free; "
+            "ask the engine that wrote it",
+            domain=ROW_TRACKING_DOMAIN,
+        )
+    return mark
+
+
+def first_domain() -> DomainMetadata:
+    """The domain of a new table, in which no row has an id yet."""
+    return DomainMetadata(ROW_TRACKING_DOMAIN, dumps({_MARK: -1}).decode(), removed=False)
+
+
+def materialized_columns() -> dict[str, str]:
+    """The properties that name the columns for copied rows' ids and commit versions; no other column can have these names."""
+    return {
+        ROW_ID_COLUMN_KEY: f"_row-id-col-{uuid.uuid4()}",
+        COMMIT_VERSION_COLUMN_KEY: f"_row-commit-version-col-{uuid.uuid4()}",
+    }
+
 
 ROW_ID: Final = "_row_id"
 """The name under which users get a row's id (int64)."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ..dataclass import dataclass
 from ..errors import PredicateError
-from . import elementwise, rounding, types
+from . import elementwise, types
 from .elementwise import Term
 from .nodes import Literal, Node
 from .regex import to_re2
@@ -157,9 +157,9 @@ def _number(args: Sequence[Node]) -> pa.DataType:
 
 def _whole(change: Callable[[Term], Term]) -> Function:
     def run(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
-        return rounding.whole(change, terms[0], nodes[0].type)
+        return elementwise.whole(change, terms[0], nodes[0].type)
 
-    return Function((1,), lambda _: (None,), rounding.whole_type, run, fails=True)
+    return Function((1,), lambda _: (None,), elementwise.whole_type, run, fails=True)
 
 
 def _found(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
@@ -211,7 +211,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "replace": Function((2, 3), _strings, lambda _: pa.string(), _replace, constant=(1, 2)),
     "greatest": Function(range(2, 100), lambda n: (None,) * n, _number, _greatest),
     "least": Function(range(2, 100), lambda n: (None,) * n, _number, _least),
-    "round": Function((1, 2), lambda n: (None, pa.int32())[:n], rounding.round_type, rounding.rounded, fails=True, constant=(1,)),
+    "round": Function((1, 2), lambda n: (None, pa.int32())[:n], elementwise.round_type, elementwise.rounded, fails=True, constant=(1,)),
     "floor": _whole(pc.floor),
     "ceil": _whole(pc.ceil),
     "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),

@@ -20,7 +20,6 @@ from ...coordinator.rules.isolation import (
 )
 from ...storage.actions import Metadata
 from ...storage.actions.features import FEATURE_PREFIX
-from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.arguments import RULES
 from ...storage.constants import (
     ADDRESS_KEY,
@@ -35,7 +34,7 @@ from ...storage.constants import (
     NAME_KEY,
     NAMED_MS_KEY,
 )
-from ...storage.data.row_ids import refuse_reserved
+from ...storage.data.row_ids import ROW_TRACKING_KEY, refuse_reserved
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms

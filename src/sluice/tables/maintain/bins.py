@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...storage.actions.clustering import CLUSTER_COLUMNS_TAG, CLUSTER_TAG, Path, columns_tag
-from ...storage.actions.wide_statistics import record_count
+from ...storage.actions.records import record_count
 from ...storage.dataclass import dataclass
 from ...storage.schema.partitions import PartitionKey
 

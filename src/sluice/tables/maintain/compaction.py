@@ -41,7 +41,7 @@ from ...storage.actions.features import check_writable, deletion_vectors
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import rows_at
 from ...storage.actions.lineage import Moved
-from ...storage.actions.wide_statistics import record_count
+from ...storage.actions.records import record_count
 from ...storage.arguments import RULES
 from ...storage.data.file_writer import FileFormat
 from ...storage.data.row_ids import RowIdColumns
@@ -56,8 +56,7 @@ from ..client.time_limits import in_time
 from ..write.requirements import snapshot_for_change
 from ..write.row_operations import LISTED_MAX
 from .bins import Bin, plan_bins, plan_clusters
-from .rewriting import Output, Rewriter
-from .zorder import z_columns
+from .rewriting import Output, Rewriter, z_columns
 
 _log = logging.getLogger(__name__)
 _MODES: Final = ("minor", "major", "full")

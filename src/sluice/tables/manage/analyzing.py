@@ -26,8 +26,8 @@ from ...coordinator.rules.operation_kinds import Kind
 from ...coordinator.rules.terms import Terms
 from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, adds_of, picked
+from ...storage.actions.records import merged, wide
 from ...storage.actions.uris import absolute, object_at
-from ...storage.actions.wide_statistics import merged, wide
 from ...storage.data.footers import read_footer
 from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf, StatsCollector, leaves

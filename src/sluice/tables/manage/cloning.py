@@ -20,8 +20,8 @@ from ...storage.actions import Action, AddFile, DeletionVector
 from ...storage.actions.features import FEATURE_PREFIX, check_writable
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of
-from ...storage.actions.row_tracking import ROW_ID_COLUMN_KEY, ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY, materialized_columns
 from ...storage.actions.uris import absolute
+from ...storage.data.row_ids import ROW_ID_COLUMN_KEY, ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY, materialized_columns
 from ...storage.data.vectors import vector_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest

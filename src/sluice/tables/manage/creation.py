@@ -52,7 +52,6 @@ from ...storage.actions.features import (
     upgrade_for_attach,
 )
 from ...storage.actions.file_removals import Actions
-from ...storage.actions.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ...storage.constants import (
     ADDRESS_KEY,
     COORDINATOR_KEY,
@@ -66,6 +65,7 @@ from ...storage.constants import (
 )
 from ...storage.data.constraints import Constraints
 from ...storage.data.filling import check_definitions
+from ...storage.data.row_ids import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceError, TableExists, TableNotFound
 from ...storage.jsontext import dumps

@@ -15,8 +15,8 @@ from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, Path, clustering_columns, clustering_domain, dotted
 from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, with_features, writer_features
-from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.data.constraints import Constraints
+from ...storage.data.row_ids import ROW_TRACKING_KEY
 from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf
 from ...storage.errors import ConstraintViolated, InvalidRequest

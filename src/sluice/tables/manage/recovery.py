@@ -47,10 +47,10 @@ from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ...coordinator.rules.winner import winner_of
 from ...storage.actions import actions_of
 from ...storage.actions.features import is_managed
-from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import stored_text
 from ...storage.arguments import checked
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER, MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
+from ...storage.data.row_ids import row_id_high_water_mark
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, TableDropped, Unavailable
 from ...storage.log.paths import commit_path

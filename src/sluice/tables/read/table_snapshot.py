@@ -16,7 +16,7 @@ from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_ve
 from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import reader_features, writer_features
 from ...storage.actions.filetable import picked
-from ...storage.actions.wide_statistics import record_count
+from ...storage.actions.records import record_count
 from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
 from ...storage.data.row_ids import RowIdColumns

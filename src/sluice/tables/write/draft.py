@@ -22,7 +22,7 @@ from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Meta
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
-from ...storage.actions.wide_statistics import record_count, wide
+from ...storage.actions.records import record_count, wide
 from ...storage.data.datafiles import write_files
 from ...storage.data.file_writer import FileFormat
 from ...storage.data.row_ids import RowIdColumns

@@ -11,7 +11,7 @@ from ...coordinator.api import Reads
 from ...coordinator.rules.intent import OWN_PARTITIONS
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile
-from ...storage.actions.wide_statistics import live_count
+from ...storage.actions.records import live_count
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from .data_writing import WritePlan

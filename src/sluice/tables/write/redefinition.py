@@ -10,10 +10,10 @@ import pyarrow as pa
 from ...storage.actions import DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_domain
 from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
-from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.constants import NESTING_MAX
 from ...storage.data.constraints import Constraints
 from ...storage.data.filling import check_definitions
+from ...storage.data.row_ids import ROW_TRACKING_KEY
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot

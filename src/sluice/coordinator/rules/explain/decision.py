@@ -21,7 +21,7 @@ from ....storage.actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_
 from ....storage.actions.filetable import adds_of
 from ....storage.actions.lineage import Moved, moved_rows, with_moves
 from ....storage.actions.metadata_change import describe, describe_protocol
-from ....storage.actions.wide_statistics import record_count
+from ....storage.actions.records import record_count
 from ....storage.constants import DELETION_VECTORS_KEY
 from ....storage.data.vectors import Rows, read_vector
 from ....storage.dataclass import dataclass
