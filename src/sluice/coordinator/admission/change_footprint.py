@@ -48,7 +48,7 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
         nothing=(reads is None or reads.nothing) and not change.reads_elsewhere,
         predicates=predicates,
         partition_types=_partition_types(snapshot, change.schema),
-        column_types=_column_types(predicates, snapshot, change.schema),
+        column_types=_column_types(predicates, snapshot, change.schema) if any(predicates) else {},
         read_files=read_files,
         read_rows=read_rows,
         locks=_conditions(reads.locks) if reads else (),

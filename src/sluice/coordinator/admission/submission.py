@@ -97,7 +97,10 @@ class _Submission:
         while True:
             looks -= 1
             try:
-                seen = [self._prepared(table, change) for table, change in self._changes]
+                seen: list[tuple[Candidate, Head]] = []
+                for table, change in self._changes:
+                    with self._naming(table.location):
+                        seen.append(prepared(table, change, tables=len(self._changes)))
             except ConcurrentModification:
                 repeated = self._written_before([table.head() for table, _ in self._changes])
                 # check: repeated-before-refused (always)
@@ -126,10 +129,6 @@ class _Submission:
                 if not looks or not filings[self._refused_in(appended)].member.footprint.compares_rows or deadline.over:
                     raise
             self._take_another_id()
-
-    def _prepared(self, table: CoordinatedTable, change: Change) -> tuple[Candidate, Head]:
-        with self._naming(table.location):
-            return prepared(table, change, tables=len(self._changes))
 
     def _filings(self, seen: Sequence[tuple[Candidate, Head]]) -> list[Filing]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
