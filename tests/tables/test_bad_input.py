@@ -38,7 +38,7 @@ def ways_in(place: Place) -> list[Callable[[], object]]:
 # -- where ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["gs", "hdfs", "abfss", "http"])
+@pytest.mark.parametrize("scheme", ["gs", "hdfs", "wasbs", "http"])
 def test_a_location_with_an_unknown_scheme(place: Place, refused: Refused, scheme: str) -> None:
     location = f"{scheme}://bucket/flights"
     ways: list[Callable[[], object]] = [

@@ -31,7 +31,7 @@ from ..service.store import Check, Node
 from .decision import Decision, Queued, resolve
 from .joint_resolve import Part, lacks_siblings, refused, resolve_joint
 from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
-from .ratification import Batch, Ratified, batches_of, ratify, without_slot
+from .ratification import Batch, Ratified, batches_of, ratify
 from .table import CoordinatedTable
 
 _log = logging.getLogger(__name__)
@@ -140,15 +140,14 @@ class Decider:
         # check: fast-path-when-idle (without not state.is_published or)
         if state is None or not state.is_published or state.head.slot + 1 >= table.context.limits.generation_slots_max:
             return Ratified.OVERTAKEN, ()
-        head = state.head
         # check: who-waits-is-not-passed
-        if undecided(state.slots, head):
+        if undecided(state.slots, state.head):
             return Ratified.OVERTAKEN, ()
-        queued = Queued(head.slot + 1, intent.transaction_id, member)
+        queued = Queued(NO_SLOT, intent.transaction_id, member)
         decision, leases = _resolved(QueueView(table, state), [queued], room=1)
         if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
             return Ratified.OVERTAKEN, ()
-        batches = batches_of([(table, state, without_slot(decision, head.slot))], direct=intent)
+        batches = batches_of([(table, state, decision)], direct=intent)
         return ratify(batches, leases.checks((intent,), ()), intent.transaction_id), batches
 
     def _view_of(self, location: str) -> QueueView | None:

@@ -18,7 +18,7 @@ from ...storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invari
 from ...storage.log.paths import staged_path
 from ..leases.guard import NO_LEASES, LeaseView
 from ..limits import Limits
-from ..nodes.records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
+from ..nodes.records import NO_SLOT, Head, Rebased, Rendering, Verdict, VersionPlan, digest
 from ..publication.rendering import RowCountMissing, render, rows_to_number
 from ..rules.conflicts import Conflict, refusal, version_taken
 from ..rules.intent import Intent, Joint
@@ -38,7 +38,7 @@ DETACHED: Final = Refusal("detached", "Refused", "the table was detached from sl
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One undecided slot: its intent with its actions, or the `problem` that makes it invalid.
+    """One undecided slot, or NO_SLOT on the fast path: its intent with its actions, or the `problem` that makes it invalid.
 
     `against` is a reason to refuse it whatever it contains, such as its owner's withdrawal, unless it is committed already.
     """
@@ -365,13 +365,12 @@ def resolve(
     for queued in queue:
         # check: slot-order-is-checked
         # check: slots-are-sorted
-        invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")
+        invariant("I3", queued.slot > last or queued.slot == NO_SLOT, f"slot {queued.slot} is not after slot {last}")
         # check: never-with-one-table-alone
         invariant("I11", jointly or queued.joint is None, f"slot {queued.slot} would be decided without the other tables it is about")
         if not run.decide(queued):
             break
-        # check: slots-are-sorted (queued.slot -> max(last, queued.slot))
-        last = queued.slot
+        last = max(last, queued.slot)
     after = replace(run.head, slot=last)
     # One node records all of them, beside their verdicts.
     room, plans = limits.batch_bytes_max // 2, []

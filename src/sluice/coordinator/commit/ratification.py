@@ -87,19 +87,6 @@ def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]
     return batches
 
 
-def without_slot(decision: Decision, slot: int) -> Decision:
-    """The decision on a transaction without a slot; `slot` is the last decided one."""
-    return replace(
-        decision,
-        head=replace(decision.head, slot=slot),
-        verdicts=tuple(replace(verdict, slot=NO_SLOT) for verdict in decision.verdicts),
-        versions=tuple(
-            replace(plan, slots=(NO_SLOT,), rebased=tuple(replace(each, slot=NO_SLOT) for each in plan.rebased))
-            for plan in decision.versions
-        ),
-    )
-
-
 def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None = None) -> Ratified:
     """Record batches if the heads are those they were computed from (I1), and the leases they rely on are held (I9).
 
