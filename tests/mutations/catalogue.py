@@ -67,6 +67,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "slots-that-vanish-stop-the-look": "a queue is decided although one of its slots is gone",
         "one-slot-of-each-number": "two slots with one number are both decided",
         "slots-count-within-their-generation": "the number of a slot is compared with numbers of another generation",
+        "generations-open-on-the-head-that-was-read": "the next generation of slots opens on a head that moved since, which goes back",
         "generations-are-drained": "the next generation of slots opens, and undecided slots of the one before are gone",
         "what-stands-before-is-decided-before": "a transaction over several tables overtakes slots before it in its other tables",
         "published-tells-of-its-own-slots": "the answer in `published` passes for the verdict on any slot with that transaction's name",

@@ -13,7 +13,7 @@ from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete
-from tests.coordinator.world import QUICK, Client, World, append_intent, claim_slot, commit_one
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one
 from tests.mending import mend
 
 ONE_SLOT = QUICK.but(generation_slots_max=1)
@@ -85,6 +85,25 @@ def test_a_slot_that_is_filed_meanwhile_keeps_its_generation(world: World) -> No
     client.append("last.parquet")
     assert sorted(world.files()) == ["first.parquet", "last.parquet", "late.parquet"]
     assert world.transactions().count(intent.transaction_id) == 1
+
+
+@pytest.mark.notices("generations-open-on-the-head-that-was-read")
+def test_what_is_ratified_meanwhile_without_a_slot_stays(world: World) -> None:
+    """On the fast path of a client with another limit: no slot and no publication shows it, only the head."""
+    client, other = world.client(ONE_SLOT), world.client(DIRECT)
+    client.append("first.parquet")
+
+    def ratify() -> None:
+        world.objects.disk.throttle("put_if_absent", times=10_000)
+        assert not other.commit(append_intent(other.head(), "other.parquet"), ack="ratified").published
+        assert other.head().slot == 0, "it has no slot"
+        assert not other.coordinated.background.drain(0.5)
+        mend(world.objects.disk)
+
+    once(world, ratify, opens)
+    client.append("last.parquet")
+    assert world.files() == {"first.parquet", "other.parquet", "last.parquet"}
+    assert client.head().version == 2
 
 
 def test_who_read_an_earlier_generation_files_in_the_present_one(world: World) -> None:

@@ -172,7 +172,7 @@ def _admitting(context: TableContext, head: Head | None) -> Head:
 def _with_slots_left(context: TableContext, head: Head, deadline: Deadline) -> Head:
     """The table's head, of a generation whose slots can be numbered: ZooKeeper's counter is a signed 32-bit number.
 
-    Who files next after a generation was used up opens another one once no slot is left in it. It waits for that no longer than a
+    The next client that files in a generation without numbers opens another one when no slot is left. It waits for that at most for its
     patience: the owner of a slot may be dead, and only who has a later one decides it then. `Limits` leaves a thousand million numbers
     for those who cannot wait.
     """

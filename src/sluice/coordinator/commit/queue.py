@@ -84,6 +84,7 @@ def open_generation(context: TableContext, state: TableState) -> None:
     is changed then, nor if anything was decided or published since; another client may have done it.
     """
     tree, generation = context.tree, state.head.generation
+    # check: generations-open-on-the-head-that-was-read (state.head_node.version -> -1)
     ops: list[Op] = [
         Write(tree.head, replace(state.head, generation=generation + 1, slot=-1).encode(), state.head_node.version),
         Write(tree.published, replace(state.published, generation=generation + 1, slot=-1).encode(), state.published_node.version),

@@ -75,7 +75,7 @@ class ClientNode(NodeData):
 
 @dataclass(frozen=True, slots=True)
 class Grave(NodeData):
-    """Who buried a client, and when."""
+    """The record of a client that garbage collection gave up: which client did so (`by`), and when."""
 
     KIND: ClassVar = "grave"
 
