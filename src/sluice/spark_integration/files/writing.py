@@ -233,16 +233,16 @@ def _columns(data: StructType, schema: StructType) -> list[Column] | str:
     types = to_spark(schema)
     columns: list[Column] = []
     for each in schema.fields:
-        found = data.get(each.name)
+        source_field = data.get(each.name)
         target = types[each.name].dataType
-        if found is None or found.type == PrimitiveType("void"):
+        if source_field is None or source_field.type == PrimitiveType("void"):
             columns.append(F.lit(None).cast(target).alias(each.name))
-        elif as_nullable(found).type == as_nullable(each).type:
-            columns.append(F.col(quoted(found.name)).alias(each.name))
-        elif _is_wider(each, found):
-            columns.append(F.col(quoted(found.name)).cast(target).alias(each.name))
+        elif as_nullable(source_field).type == as_nullable(each).type:
+            columns.append(F.col(quoted(source_field.name)).alias(each.name))
+        elif _is_wider(each, source_field):
+            columns.append(F.col(quoted(source_field.name)).cast(target).alias(each.name))
         else:
-            return f"values of {found.name}, {found.type}, are checked before they become {each.type}"
+            return f"values of {source_field.name}, {source_field.type}, are checked before they become {each.type}"
     return columns
 
 

@@ -55,9 +55,9 @@ def versions_read(frame: DataFrame) -> Iterator[VersionRead]:
     plan = analysed(frame)
     for each in (plan, *items(plan.subqueriesAll())):
         for leaf in items(each.collectLeaves()):
-            found = version_read(leaf)
-            if found is not None:
-                yield found
+            version = version_read(leaf)
+            if version is not None:
+                yield version
 
 
 def is_of_files(leaf: Any) -> bool:

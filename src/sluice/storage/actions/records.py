@@ -253,8 +253,8 @@ def wide(stats: str | None) -> str | None:
 
 def merged(stats: str | None, more: str | None) -> str | None:
     """Statistics with what others of the same file say besides, and instead of the same; text that is not statistics is left out."""
-    known, added = _fields(stats), _fields(more)
-    return stats if added is None else more if known is None else orjson.dumps(_united(known, added)).decode()
+    fields, added = _fields(stats), _fields(more)
+    return stats if added is None else more if fields is None else orjson.dumps(_united(fields, added)).decode()
 
 
 def _fields(stats: str | None) -> dict[str, Any] | None:

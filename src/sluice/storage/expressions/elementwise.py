@@ -111,8 +111,8 @@ def rounded(terms: Sequence[Term], args: Sequence[Node]) -> Term:
         return pc.round(room, ndigits=min(places, kind.scale), round_mode="half_towards_infinity").cast(round_type(args))
     if pa.types.is_floating(kind):
         return per_value(f"round.{places}", partial(_rounded_float, places=places), terms[0], kind, kind)
-    given = round_type(args)
-    return per_value(f"round.{places}", partial(_rounded, places=places, kind=given), terms[0], kind, given)
+    result_type = round_type(args)
+    return per_value(f"round.{places}", partial(_rounded, places=places, kind=result_type), terms[0], kind, result_type)
 
 
 def _quantized(value: Decimal, places: int) -> Decimal:

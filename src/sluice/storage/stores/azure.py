@@ -126,8 +126,8 @@ class _Library:
         package, key = self(), (place, options, environment)
         if key not in self._connections:
             container, account = _parts(place)
-            given = {name: getattr(options, f"azure_{name}") for name in ("client_id", "client_secret", "tenant_id")}
-            given |= {"account_key": options.azure_secret_key, "sas_key": options.azure_sas_token}
+            credentials = {name: getattr(options, f"azure_{name}") for name in ("client_id", "client_secret", "tenant_id")}
+            credentials |= {"account_key": options.azure_secret_key, "sas_key": options.azure_sas_token}
             self._connections[key] = package.store.AzureStore(
                 container,
                 account_name=account,
@@ -139,7 +139,7 @@ class _Library:
                     "timeout": f"{_REQUEST_TIMEOUT_S}s",
                 },
                 retry_config={"max_retries": options.max_attempts - 1},
-                **{name: value for name, value in given.items() if value is not None},
+                **{name: value for name, value in credentials.items() if value is not None},
             )
         return self._connections[key]
 

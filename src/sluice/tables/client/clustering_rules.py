@@ -29,8 +29,8 @@ def clustered_by(
 
     Raises InvalidRequest for columns by which a table cannot be clustered.
     """
-    asked = [names] if isinstance(names, str) else list(names)
-    paths = tuple(path_of(name, schema) for name in asked)
+    column_names = [names] if isinstance(names, str) else list(names)
+    paths = tuple(path_of(name, schema) for name in column_names)
     check_clustering(paths, schema, partition_columns, configuration)
     return paths
 

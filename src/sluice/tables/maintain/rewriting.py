@@ -45,11 +45,11 @@ _WORD_BITS: Final = 64
 
 def z_columns(names: str | Sequence[str], schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
     """The columns to order by, as the schema spells them. Raises InvalidRequest for columns without an order."""
-    asked = [names] if isinstance(names, str) else list(names)
-    if not 0 < len(asked) <= Z_COLUMNS_MAX:
-        raise InvalidRequest(f"z_order_by names {len(asked)} columns; name 1 to {Z_COLUMNS_MAX}, or leave it out")
-    found: list[str] = []
-    for name in asked:
+    column_names = [names] if isinstance(names, str) else list(names)
+    if not 0 < len(column_names) <= Z_COLUMNS_MAX:
+        raise InvalidRequest(f"z_order_by names {len(column_names)} columns; name 1 to {Z_COLUMNS_MAX}, or leave it out")
+    columns: list[str] = []
+    for name in column_names:
         field = schema.get(name) if isinstance(name, str) else None
         if field is None:
             raise InvalidRequest(f"z_order_by names {name!r}, which is not in the table; its columns are {', '.join(schema.names)}")
@@ -63,10 +63,10 @@ def z_columns(names: str | Sequence[str], schema: StructType, partition_columns:
                 f"z_order_by names {field.name!r} of type {field.type}, whose values have no order; name columns of plain values",
                 column=field.name,
             )
-        if field.name in found:
+        if field.name in columns:
             raise InvalidRequest(f"z_order_by names {field.name!r} twice; name it once", column=field.name)
-        found.append(field.name)
-    return tuple(found)
+        columns.append(field.name)
+    return tuple(columns)
 
 
 def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
