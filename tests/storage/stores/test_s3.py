@@ -425,7 +425,7 @@ def test_a_deletion_that_was_prepared_too_long_ago_is_refused_by_the_store(s3_st
         s3_store.put(key, b"x")
         with s3_store.prepared_deletion(key) as delete:
             time.sleep(2.1)  # the time of a signature is a whole second
-            with pytest.raises(StorageUnavailable, match=r"expired.*valid for 1 s"):
+            with pytest.raises(StorageUnavailable, match="expired"):
                 delete()
         assert s3_store.get(key) == b"x"
         with s3_store.prepared_deletion(key) as delete:

@@ -30,7 +30,7 @@ from urllib.request import Request, urlopen
 
 from ...installation import install_command
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import DELETION_S, ObjectInfo, check_folder, check_key
+from .objects import DELETION_S, ObjectInfo, check_folder, check_key, send_deletion
 from .s3_streams import RangeSource, just_before, milliseconds
 from .storage_options import StorageOptions
 
@@ -45,7 +45,6 @@ _PARTS_AT_ONCE: Final = 4
 _STREAM_BUFFER_BYTES: Final = 64 << 10
 _PAGE: Final = 1000
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~=@,+/-]*")
-_PAUSE_S: Final = 0.1
 
 _STATUS: Final = re.compile(r"status code: (\d{3})|\(code: (\d{3})\)")
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
@@ -298,7 +297,8 @@ class AzureStore:
         if _PLAIN.fullmatch(path):
             with self._our_errors(key):
                 url = _library().sign(self._connection, "DELETE", path, timedelta(seconds=DELETION_S))
-            yield partial(self._send_deletion, key, str(url))
+            send = partial(_delete_signed, str(url))
+            yield partial(send_deletion, f"{self._location}/{key}", self._options.max_attempts, send)
         else:
             yield partial(self._delete_until, time.monotonic() + DELETION_S, key)
 
@@ -306,29 +306,6 @@ class AzureStore:
         if time.monotonic() > end_s:
             raise StorageUnavailable(f"{self._location}/{key}: this process was stopped for {DELETION_S} s; repeat the call", key=key)
         self.delete(key)
-
-    def _send_deletion(self, key: str, url: str) -> None:
-        uri, last = f"{self._location}/{key}", self._options.max_attempts - 1
-        for attempt in range(self._options.max_attempts):
-            status, text = 0, ""
-            try:
-                with urlopen(Request(url, method="DELETE"), timeout=_READ_TIMEOUT_S):  # noqa: S310 (obstore made the address)
-                    return
-            except HTTPError as error:
-                with error:
-                    status, text = error.code, error.read(200).decode("utf-8", "replace")
-            except OSError as error:
-                text = str(error)
-            if status == 404:
-                return
-            if (status and status != 429 and status < 500) or attempt == last:
-                raise StorageUnavailable(
-                    f"{uri}: the store refused to delete it ({status}: {text!r}). The request was valid for {DELETION_S} s: if this "
-                    "process was stopped for longer, repeat the call",
-                    uri=uri,
-                    status=status,
-                )
-            time.sleep(_PAUSE_S * 2**attempt)
 
     @contextmanager
     def upload(self, key: str) -> Iterator[BinaryIO]:
@@ -396,3 +373,14 @@ class _Sink(io.RawIOBase):
     def abort(self) -> None:
         """Discard everything: blocks that no list names are forgotten by Azure within a week."""
         self._aborted = True
+
+
+def _delete_signed(url: str) -> tuple[int, bytes]:
+    try:
+        with urlopen(Request(url, method="DELETE"), timeout=_READ_TIMEOUT_S) as answer:  # noqa: S310 (obstore made the address)
+            return answer.status, b""
+    except HTTPError as error:
+        with error:
+            return error.code, error.read(200)
+    except OSError as error:
+        return 0, str(error).encode()

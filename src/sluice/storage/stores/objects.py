@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Final, Protocol, runtime_checkable
 
 from ..dataclass import dataclass
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, StorageUnavailable
 
 
 def check_key(key: str) -> str:
@@ -29,7 +30,28 @@ def check_folder(prefix: str) -> str:
 
 DELETION_S: Final = 60
 """How long a store takes a request to delete that was signed in advance, in seconds."""
+_PAUSE_S: Final = 0.1
 _NO_PARTS = frozenset({"", ".", ".."})
+
+
+def send_deletion(uri: str, attempts: int, send: Callable[[], tuple[int, bytes]]) -> None:
+    """Send a request to delete that was signed in advance, up to `attempts` times.
+
+    `send` returns the status and the text of the answer, status 0 where none came. A missing object is not an error.
+    Raises StorageUnavailable when the store refuses the request, or does not answer.
+    """
+    for attempt in range(attempts):
+        status, text = send()
+        if status in (200, 202, 204, 404):
+            return
+        if (status and status != 429 and status < 500) or attempt == attempts - 1:
+            raise StorageUnavailable(
+                f"{uri}: the store did not delete it ({status or 'no answer'}: {text[:200]!r}). The request was valid for {DELETION_S} s: "
+                "if this process was stopped for longer, repeat the call",
+                uri=uri,
+                status=status,
+            )
+        time.sleep(_PAUSE_S * 2**attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from botocore.session import Session, get_session
 from ...version import __version__
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
-from .objects import DELETION_S, ObjectInfo, Unfinished, check_folder, check_key
+from .objects import DELETION_S, ObjectInfo, Unfinished, check_folder, check_key, send_deletion
 from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
 from .s3_errors import meaning
 from .s3_streams import MultipartSink, RangeSource, just_before, milliseconds, unfinished_uploads
@@ -427,28 +427,15 @@ class S3Store:
             url = str(self._client.generate_presigned_url("delete_object", Params=place, ExpiresIn=DELETION_S))
         except (boto.BotoCoreError, boto.ClientError) as error:
             _raise(error, f"{self._location}/{key}", self._endpoint)
-        yield partial(self._send_deletion, key, url)
+        send = partial(self._delete_signed, url)
+        yield partial(send_deletion, f"{self._location}/{key}", self._options.max_attempts, send)
 
-    def _send_deletion(self, key: str, url: str) -> None:
-        uri, last = f"{self._location}/{key}", self._options.max_attempts - 1
-        for attempt in range(self._options.max_attempts):
-            status, text = 0, b""
-            try:
-                answer = self._client._endpoint.http_session.send(AWSRequest("DELETE", url).prepare())
-                status, text = answer.status_code, answer.content
-            except boto.BotoCoreError as error:
-                if attempt == last:
-                    _raise(error, uri, self._endpoint)
-            if status in (200, 204, 404):
-                return
-            if (status and status != 429 and status < 500) or attempt == last:
-                raise StorageUnavailable(
-                    f"{uri}: the store refused to delete it ({status}: {text[:200]!r}). The request was valid for {DELETION_S} s: if this "
-                    "process was stopped for longer, repeat the call",
-                    uri=uri,
-                    status=status,
-                )
-            _pause(attempt)
+    def _delete_signed(self, url: str) -> tuple[int, bytes]:
+        try:
+            answer = self._client._endpoint.http_session.send(AWSRequest("DELETE", url).prepare())
+        except boto.BotoCoreError as error:
+            return 0, str(error).encode()
+        return answer.status_code, answer.content
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A stream whose content becomes the object when the context ends without an exception."""

@@ -112,7 +112,8 @@ class Route:
         usual = scope is not None and _KNOWN.issuperset(sent) and parts.scheme in ("http", "https") and not parts.query
         if not usual or scope is None or credentials is None or not parts.hostname or not parts.path.endswith("/" + path):
             return None
-        if parts.username is not None or ":" in parts.hostname or _through_proxy(parts.scheme, parts.netloc):
+        proxied = {parts.scheme, "all"} & getproxies().keys() and not proxy_bypass(parts.netloc)
+        if parts.username is not None or ":" in parts.hostname or proxied:
             return None
         tls = parts.scheme == "https"
         port = parts.port or (443 if tls else 80)
@@ -140,10 +141,6 @@ class Route:
         headers["authorization"] = signed(credentials, self.region, path, headers)
         headers["user-agent"], headers["content-length"] = self.user_agent, str(len(data))
         return path, headers
-
-
-def _through_proxy(scheme: str, netloc: str) -> bool:
-    return bool({scheme, "all"} & getproxies().keys()) and not proxy_bypass(netloc)
 
 
 class DirectPuts:
