@@ -48,8 +48,6 @@ def known_place(request: Request, name: Name) -> Place | None:
     if name.path is not None:
         return Place(name.path, request.coordinator, request.options)
     try:
-        if not catalog_of(request).exists(name.quoted):
-            return None
         location = catalog_of(request).locate(name.quoted)
     except InvalidRequest:
         return None

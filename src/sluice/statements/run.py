@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from ..tables.joint_transaction import JointTransaction
-from ..tables.read.table_snapshot import TableSnapshot
-from ..tables.table import Table
 from ..tables.write.merging import RowCounts
 from . import maintenance, partitions
 from .concurrency.blocks import NOT_OURS, atomic, expected
@@ -170,20 +167,14 @@ def names_answer(request: Request, statement: AboutNames) -> Answer:
 
 
 def change_rows(engine: Engine[R, Any], request: R, statement: RowChange, place: Place) -> RowCounts:
-    """Commit a change of rows. Raises the conflict if another commit came first; then nothing has changed."""
+    """Commit a change of rows, read with all other tables as of one moment. Raises the conflict if another commit came first; then nothing
+    has changed.
+    """
     table = opened(place)
     read = current_tables(request, statement)
-    if not read:
-        with table.begin(**request.terms) as part:
-            return engine.change(request, statement, part, at_one_moment)
-    tables = list({each.location: each for each in (*read, table)}.values())
-    expected = None if request.if_version is None else {table: request.if_version}
-    with JointTransaction(tables=tables, user_metadata=request.terms.get("user_metadata"), if_version=expected) as joint:
-
-        def reading(of: Sequence[Table]) -> Mapping[str, TableSnapshot]:
-            return {each.location: each.snapshot(joint.read_versions[each.location]) for each in of}
-
-        part = joint.part(table)
+    snapshots = at_one_moment([*read, table], table, request.if_version) if read else {}
+    version = snapshots[table.location].version if read else None
+    with table.begin(read_version=version, **request.terms) as part:
         if table.location in [each.location for each in read]:
             part.depend_on()
-        return engine.change(request, statement, part, reading)
+        return engine.change(request, statement, part, lambda _: snapshots)
