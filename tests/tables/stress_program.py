@@ -1,4 +1,4 @@
-"""One of many writers in `test_stress`: `python -m tests.tables.stress_program JSON`.
+"""One of many writers in `test_lease_holders`: `python -m tests.tables.stress_program JSON`.
 
 Appends rows of its own and now and then overwrites its own partition; prints what must be in the table at the end.
 """

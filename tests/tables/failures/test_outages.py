@@ -1,4 +1,8 @@
-"""What a coordinator that is away, or speaks another protocol, and a disk that is full do to the calls of the Python API."""
+"""What a coordinator that is away, or speaks another protocol, and a disk that is full do to the calls of the Python API.
+
+A quorum that is lost before anything was filed: the error is never OutcomeUnknown, whatever was asked last.
+Threads that go on committing after the program's main thread has ended.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +26,7 @@ from sluice.coordinator.formats import NODE_PROTOCOL
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.service import connect
-from sluice.coordinator.service.memory import MemoryCoordination
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.coordinator.service.store import ANY_VERSION
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.location import normalise, open_store
@@ -29,6 +34,7 @@ from sluice.storage.stores.memory import MemoryStore
 from tests.fixtures.zookeeper import Proxy
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.elsewhere import service_of
 from tests.tables.pictures import files_below, nodes_of, objects_of, refused
 
 Way = Callable[[], object]
@@ -295,3 +301,102 @@ def test_a_store_that_refuses_what_is_ratified(error: type[sluice.errors.SluiceE
     assert place.open(limits=IMPATIENT).append(flights(("EWR", 1, 2))) is not None
     assert place.open(consistency="published").snapshot().to_arrow().num_rows == 2
     MemoryStore.open(name).forget()
+
+
+LIMIT_S = 0.3
+CALLS_MAX = 60
+
+
+class Quorum:
+    """Loses the quorum at a call, and counts the calls before: from then on no call is sent."""
+
+    def __init__(self, place: Place) -> None:
+        self._service = service_of(place)
+        self.sent: list[Call] = []
+
+    @contextmanager
+    def lost_after(self, calls: int) -> Iterator[None]:
+        self.sent = []
+
+        def answer(call: Call) -> Fault | None:
+            if len(self.sent) >= calls:
+                raise sluice.errors.CoordinatorUnavailable("injected: no server answers, the quorum is lost")
+            self.sent.append(call)
+            return None
+
+        self._service.before = answer
+        try:
+            yield
+        finally:
+            self._service.before = None
+
+    @property
+    def filed(self) -> bool:
+        """Whether a change was sent that makes a slot, or ratifies."""
+        return any("/slots/" in op.path or "/verdicts/" in op.path for call in self.sent for op in call.ops)
+
+
+WAYS: dict[str, Callable[[sluice.Table], object]] = {
+    "append": lambda table: table.append(flights(("SFO", 1, 1)), timeout_s=LIMIT_S),
+    "delete": lambda table: table.delete("delay = 1", timeout_s=LIMIT_S),
+    "overwrite": lambda table: table.overwrite(flights(("SFO", 1, 1)), timeout_s=LIMIT_S),
+    "properties": lambda table: table.set_properties({"a": "b"}, timeout_s=LIMIT_S),
+}
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_quorum_lost_before_anything_was_filed_is_never_an_unknown_outcome(place: Place, way: str, fast_path: bool) -> None:
+    """After every number of calls. The outcome is unknown only if a change was sent that files or ratifies."""
+    limits = Limits(fast_path=fast_path, patience_s=0.02, patience_s_max=0.05, publication_wait_s=0.05)
+    kinds = set[str]()
+    for calls in range(CALLS_MAX):
+        here = Place(f"{place.location}-{calls}", place.coordinator)
+        here.create().append(flights(("JFK", 1, 1)))
+        table, quorum = here.open(limits=limits), Quorum(here)
+        trouble: sluice.errors.SluiceError | None = None
+        with quorum.lost_after(calls):
+            try:
+                WAYS[way](table)
+            except (sluice.errors.OutcomeUnknown, sluice.errors.CoordinatorUnavailable) as error:
+                trouble = error
+        if trouble is None:
+            break
+        kinds.add(type(trouble).__name__)
+        assert isinstance(trouble, sluice.errors.OutcomeUnknown) <= quorum.filed, f"after {calls} calls: {trouble}"
+        if isinstance(trouble, sluice.errors.CoordinatorUnavailable):
+            assert here.open().version == 1
+            assert rows_of(here.open().snapshot().to_arrow()) == [("JFK", 1, 1)]
+    else:
+        pytest.fail(f"it needs more than {CALLS_MAX} calls")
+    assert "CoordinatorUnavailable" in kinds
+
+
+PROGRAM = """
+import sys, threading
+import pyarrow as pa
+import sluice
+from sluice.coordinator.publication import log_checks
+
+log_checks._FILES_EVERY_S = 0.0
+rows = pa.table({"id": [1]})
+table = sluice.Table.create(sys.argv[1], rows.schema, coordinator="memory://last-thread", ack=sys.argv[2])
+
+def work():
+    threading.main_thread().join()
+    for _ in range(70):
+        print(table.append(rows).version)
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ack", ["published", "ratified"])
+def test_a_thread_commits_after_the_main_thread_has_ended(tmp_path: Path, ack: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "table"), ack], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == [str(version) for version in range(1, 71)]
+    assert (tmp_path / "table" / "_delta_log" / f"{70:020d}.json").exists()

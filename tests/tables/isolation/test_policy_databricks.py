@@ -2,6 +2,8 @@
 
 Where the documentation says that a pair can conflict in one partition, it does here, whatever statistics could tell. The cells are read
 from tests/coordinator/conflict_matrices.json.
+
+`explain` decides as the engine does: pairs of real operations, given to it as the actions that they committed.
 """
 
 from __future__ import annotations
@@ -18,9 +20,23 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.rules.explain.cases import read_case
 from sluice.coordinator.rules.explain.decision import explain
+from sluice.storage.actions import encode_all
+from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from tests.tables.conftest import Place
-from tests.tables.isolation.matrices import CHANGES, FIRST, OTHER_PARTITION, SAME_ROWS, SECOND, Side, create, meet, table_of
+from tests.tables.isolation.matrices import (
+    CHANGES,
+    COMPACTIONS,
+    FIRST,
+    OPERATIONS,
+    OTHER_PARTITION,
+    SAME_ROWS,
+    SECOND,
+    Side,
+    create,
+    meet,
+    table_of,
+)
 from tests.tables.isolation.test_matrix_databricks import (
     DELTAS,
     INSERT_THEN_CHANGE,
@@ -191,3 +207,56 @@ def test_every_change_and_every_arrangement_is_tried() -> None:
 
     assert arranged(SOME) == arranged(CASES)
     assert len(SOME) + len(OTHERS) == len(CASES)
+
+
+PAIRS = [*itertools.product((*COMPACTIONS, "z-order"), repeat=2), ("append", "z-order"), ("z-order", "append")]
+
+
+ALWAYS = [
+    ("true", "delta", False, False),
+    ("false", "databricks", True, False),
+    ("true", "databricks", False, True),
+    ("false", "delta", True, True),
+]
+"""Deletion vectors, policy, partitions, and whether the case is written by hand: any two values of the first three come together."""
+KINDS = [
+    pytest.param(*kind, marks=[] if kind in ALWAYS else pytest.mark.long)
+    for kind in itertools.product(("true", "false"), ("delta", "databricks"), (False, True), (False, True))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("vectors", "policy", "partitioned", "by_hand"), KINDS)
+@pytest.mark.parametrize(("earlier", "later"), PAIRS)
+def test_a_pair(place: Place, earlier: str, later: str, vectors: str, policy: str, partitioned: bool, by_hand: bool) -> None:
+    properties = {"delta.enableDeletionVectors": vectors, "sluice.conflictPolicy": policy}
+    create(place, properties, partitioned=partitioned)
+    first, second = OPERATIONS[earlier].stage(place.open(), FIRST), OPERATIONS[later].stage(place.open(), SECOND)
+    change = getattr(second, "change", None)
+    before = place.open().snapshot().version
+    first.commit()
+    try:
+        second.commit()
+        verdict = "ok"
+    except Exception as refused:  # noqa: BLE001 - its class is what is compared
+        verdict = type(refused).__name__
+
+    store = place.open()._access.store
+
+    def told_of(action: dict[str, Any]) -> dict[str, Any]:
+        """As it is written by hand: what a compaction says of where the rows went is left out."""
+        return {name: {k: v for k, v in body.items() if not (by_hand and k == "tags")} for name, body in action.items()}
+
+    def commit(version: int) -> list[dict[str, Any]]:
+        return [told_of(orjson.loads(line)) for line in store.get(commit_path(version)).splitlines()]
+
+    own = [told_of(orjson.loads(line)) for line in encode_all(change.actions).splitlines()] if change is not None else commit(before + 2)
+    case = {
+        "setup": [action for version in range(before + 1) for action in commit(version)],
+        "winning_commits": [commit(before + 1)],
+        "own_operation": "WRITE" if later == "append" else ("OPTIMIZE ZORDER BY" if later == "z-order" else "OPTIMIZE"),
+        "own_actions": [action for action in own if "commitInfo" not in action],
+        "txn_reads": [] if later == "append" or vectors == "true" else [{"op": "filterFiles"}],
+    }
+    told = explain(read_case(orjson.dumps(case), "pair"))
+    assert told.verdict == verdict, told

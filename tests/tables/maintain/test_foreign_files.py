@@ -1,26 +1,43 @@
-"""Files in a table's folder that belong to somebody else: a table is not created among them unasked, and a vacuum leaves them alone."""
+"""Files in a table's folder that belong to somebody else: a table is not created among them unasked, and a vacuum leaves them alone.
+
+In what order garbage collection looks decides whether it is safe: somebody acts between each two of its looks.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.api import pinned_versions
+from sluice.coordinator.leases.pins import pins_of
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import make_tree
+from sluice.coordinator.nodes.layout import GRAVES, TableTree
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Create, Op
+from sluice.storage.log.paths import staged_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import Unfinished
 from sluice.tables.client.address import TableAddress
+from sluice.tables.maintain import vacuum as collecting
 from sluice.tables.maintain.garbage import Reason
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
+from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
-from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
+from tests.tables.elsewhere import DAY_MS, Writer, disk_of, former_of, later
+from tests.tables.maintain.test_checkpoints import aged_by, grown
 
 _numbers = itertools.count()
 SPARKS = "part-00000-7c9e6679-7425-40de-944b-e07fc1f90ae7-c000.snappy.parquet"
@@ -164,3 +181,224 @@ def test_an_old_thesis_outlives_the_table(tmp_path: Path) -> None:
 def test_the_option_is_a_boolean(place: Place) -> None:
     with pytest.raises(sluice.errors.InvalidRequest, match="allow_nonempty"):
         sluice.Table.create(place.location, pa.schema([("a", pa.int64())]), coordinator=place.coordinator, allow_nonempty="no")  # type: ignore[arg-type]
+
+
+QUEUED = Limits(fast_path=False)
+
+
+class Died(BaseException):
+    """Ends a writer in the middle of a call."""
+
+
+def filled(place: Place, **properties: str) -> sluice.Table:
+    place.create(properties=properties)
+    table = place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    return table
+
+
+def service_of(place: Place) -> MemoryCoordination:
+    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
+
+
+def keys(place: Place) -> set[str]:
+    return {key for key in disk_of(place).objects if not key.startswith("_delta_log/")}
+
+
+def files_slot(call: Call) -> bool:
+    return any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops)
+
+
+@pytest.mark.notices("busy-is-asked-after-gone")
+@pytest.mark.parametrize("committed", [False, True], ids=["filed", "committed"])
+def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place: Place, committed: bool) -> None:
+    """A collection looks for busy clients, and then for commits, only when nothing more can be filed."""
+    table, writer = filled(place), Writer(place, QUEUED)
+    begun = writer.table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    writer.dies()
+
+    def die(call: Call) -> None:
+        if files_slot(call):
+            raise Died
+
+    def come_back_and_die(call: Call) -> None:
+        if any(op.path.startswith(f"{GRAVES}/") and op.path.endswith(writer.presence._life.client) for op in call.ops):
+            writer.service.before = None
+            writer.presence.announce()
+            if committed:
+                begun.commit()
+            else:
+                writer.service.after = die
+                with pytest.raises(Died):
+                    begun.commit()
+            writer.service.after = None
+            writer.dies()
+
+    writer.service.before = come_back_and_die
+    before = keys(place)
+    assert table.vacuum().garbage == ()
+    assert keys(place) == before
+    assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
+
+
+@pytest.mark.notices("latest-is-read-last")
+def test_change_data_committed_right_before_their_owner_is_buried_stay(place: Place) -> None:
+    """No snapshot has change data: the commits say which there are, up to the latest one."""
+    table = filled(place, **{"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"})
+    writer = Writer(place, QUEUED)
+    begun = writer.table.begin()
+    begun.update({"delay": "9"}, "origin = 'JFK'")
+
+    def die(call: Call) -> None:
+        if files_slot(call):
+            raise Died
+
+    writer.service.before = die
+    with pytest.raises(Died):
+        begun.commit()
+    writer.service.before = None
+    writer.dies()
+    assert any(key.startswith("_change_data/") for key in keys(place)), "it wrote its change data, and filed nothing"
+
+    def come_back_and_commit(call: Call) -> None:
+        if any(op.path.startswith(f"{GRAVES}/") and op.path.endswith(writer.presence._life.client) for op in call.ops):
+            writer.service.before = None
+            writer.presence.announce()
+            begun.commit()
+            writer.dies()
+
+    writer.service.before = come_back_and_commit
+    before = keys(place)
+    assert table.vacuum().garbage == ()
+    assert keys(place) == before
+    changes = table.refresh().changes(after=1)
+    assert sorted(changes["_change_type"].to_pylist()) == ["update_postimage", "update_preimage"]
+
+
+@pytest.mark.notices("looking-only-buries-nobody", "looking-only-closes-no-plan")
+def test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody(place: Place) -> None:
+    """A writer whose session expired counts as dead, and comes back."""
+    table, writer = filled(place), Writer(place)
+    begun = writer.table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    plan = writer.table.plan_write(FLIGHTS)
+    files = plan.write(flights(("LGA", 1, 10)))
+    writer.dies()
+    later(place, 400 * DAY_MS)
+    assert table.vacuum(dry_run=True).counts == {"orphan": 2}
+    assert begun.commit() is not None
+    assert table.commit_write(plan, files) is not None
+    assert table.refresh().snapshot().to_arrow().num_rows == 4
+
+
+@pytest.mark.notices("ratified-is-kept")
+def test_what_a_ratified_version_needs_to_be_published_stays_though_it_has_no_slot(place: Place) -> None:
+    """Actions that were adapted are staged under its id when they are large; it is on the fast path, and its owner is dead."""
+    table, writer = filled(place), Writer(place, Limits(publication_wait_s=0.1))
+    writer.table.append(flights(("LGA", 1, 1)))
+    disk = disk_of(place)
+    disk.fail_before("put_if_absent", "_delta_log/00000000000000000003.json", times=1_000)
+    commit = writer.table.append(flights(("LGA", 1, 9)))
+    assert commit is not None
+    assert not commit.published
+    key = staged_path(f"{commit.transaction_id}-0123456789abcdef")
+    MemoryStore(place.location).put(key, b"{}")
+    writer.dies()
+    assert table.vacuum(dry_run=True).garbage == ()
+    mend(disk)
+    table.append(flights(("LGA", 1, 10)))
+    assert [each.key for each in table.vacuum().garbage] == [key]
+
+
+@pytest.mark.notices("horizon-before-pins")
+def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far back files are kept is written before pins are read: who is not seen sees it."""
+    table = filled(place)
+    reader = place.open()
+    old = reader.snapshot()
+    table.overwrite(flights(("JFK", 1, 5)))
+    later(place, 10 * DAY_MS)
+    told: list[str] = []
+
+    def and_somebody_pins(context: TableContext) -> set[int]:
+        monkeypatch.setattr(collecting, "pinned_versions", pinned_versions)
+        found = pinned_versions(context)
+        try:
+            old.pin()
+        except sluice.errors.VersionNotFound as gone:
+            told.append(gone.message)
+        return found
+
+    monkeypatch.setattr(collecting, "pinned_versions", and_somebody_pins)
+    assert {each.reason.value for each in table.vacuum().garbage} == {"replaced"}
+    assert len(told) == 1
+
+
+@pytest.mark.notices("unreadable-pins-keep-everything")
+def test_a_pin_that_cannot_be_read_keeps_everything(place: Place) -> None:
+    table = filled(place)
+    table.overwrite(flights(("JFK", 1, 5)))
+    later(place, 10 * DAY_MS)
+    session = service_of(place).connect()
+    tree = TableTree(place.location)
+    session.ensure_path(pins_of(tree))
+    path = f"{pins_of(tree)}/p-newer"
+    session.create(path, orjson.dumps({"versions": ["7", "8"]}), ephemeral=True)
+    assert table.vacuum().garbage == ()
+    session.delete(path)
+    assert len(table.vacuum().garbage) == 2
+
+
+@pytest.mark.notices("the-log-of-undecided-transactions-is-kept")
+def test_the_log_that_an_undecided_transaction_is_compared_with_stays(place: Place) -> None:
+    """Its owner slept for a hundred days, filed it, and died: what came meanwhile is there to compare it with."""
+    table, writer = filled(place), Writer(place, QUEUED)
+
+    def sleep(call: Call) -> None:
+        if files_slot(call):
+            writer.service.before = None
+            grown(table)
+            aged_by(place, 100)
+
+    def die(call: Call) -> None:
+        if files_slot(call) and call.session_id == writer.session.session_id:
+            writer.service.after = None
+            raise Died
+
+    writer.service.before, writer.service.after = sleep, die
+    with pytest.raises(Died):
+        writer.table.delete("delay = 2")
+    writer.dies()
+    fresh = place.open()
+    assert fresh.vacuum().log_files == ()
+    assert ("EWR", 2, 2) not in rows_of(fresh.snapshot(consistency="serial").to_arrow()), "it was decided, and committed"
+    assert len(fresh.vacuum().log_files) == 21
+
+
+def lose(session: MemorySession, path: str) -> None:
+    """Remove a node with all that is below it."""
+    for name in session.children(path) or ():
+        lose(session, f"{path}/{name}")
+    session.delete(path)
+
+
+@pytest.mark.notices("one-rebuilds-at-a-time")
+def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session is over right before it makes the nodes: by then somebody else may have sealed the log."""
+    filled(place)
+    service = service_of(place)
+    root = TableTree(place.location).root
+    lose(service.connect(), root)
+
+    def having_lost_the_right(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
+        for each in list(service._sessions.values()):
+            each.expire()
+        make_tree(context, head, while_standing=while_standing)
+
+    monkeypatch.setattr("sluice.coordinator.publication.rebuilding.make_tree", having_lost_the_right)
+    with pytest.raises(sluice.errors.Unavailable, match="repeat the recovery"):
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
+    monkeypatch.undo()
+    assert service.connect().read(root) is None
+    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 3

@@ -1,4 +1,8 @@
-"""Table features: which properties bring them, row tracking, policies, primary keys, and tables that are given back and taken again."""
+"""Table features: which properties bring them, row tracking, policies, primary keys, and tables that are given back and taken again.
+
+Features added to and dropped from a table's protocol, and its versions raised.
+Manifests for engines that read files by lists.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ from typing import Any
 import deltalake
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sluice
 from sluice.storage.actions import AddFile, DomainMetadata, Metadata
 from sluice.storage.data.row_ids import row_id_high_water_mark
-from sluice.storage.errors import InvalidRequest
+from sluice.storage.errors import InvalidRequest, UnsupportedFeature
 from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.property_rules import check_settings, primary_key_of
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -269,3 +274,132 @@ def test_an_attached_table_may_get_features(place: Place) -> None:
     metadata = [each for each in actions_of(place, 2) if isinstance(each, Metadata)]
     assert metadata[0].configuration[VECTORS] == "true"
     assert not any(isinstance(each, AddFile) for each in actions_of(place, 2))
+
+
+def test_a_feature_is_added_once(place: Place) -> None:
+    table = place.create()
+    commit = table.add_feature("deletionVectors")
+    assert commit is not None
+    assert features_of(table) == {"deletionVectors"}
+    assert protocol_of(table).min_reader_version == 3
+    assert table.add_feature("DELETIONVECTORS") is None, "names ignore case, as Delta's do"
+    (told,) = table.history(1)
+    assert told.operation == "UPGRADE PROTOCOL"
+    assert "deletionVectors" in json.loads(told.parameters["newProtocol"])["readerFeatures"]
+    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'columnMapping'; those that a table can have are"):
+        table.add_feature("columnMapping")
+    with pytest.raises(InvalidRequest, match="only when a table is created"):
+        table.add_feature("rowTracking")
+    with pytest.raises(InvalidRequest, match="a name"):
+        table.add_feature("")
+
+
+@pytest.mark.parametrize(
+    ("feature", "properties"),
+    [
+        ("checkConstraints", {"delta.constraints.late": "delay < 100"}),
+        ("changeDataFeed", {"delta.enableChangeDataFeed": "true"}),
+    ],
+)
+def test_a_feature_is_dropped_once_nothing_uses_it(place: Place, feature: str, properties: dict[str, str]) -> None:
+    table = place.create(properties=properties)
+    table.append(flights(("JFK", 1, 1)))
+    with pytest.raises(InvalidRequest, match="unset_properties first"):
+        table.drop_feature(feature)
+    table.unset_properties(list(properties))
+    assert table.drop_feature(feature.upper()) is not None
+    assert feature not in features_of(table)
+    assert table.drop_feature(feature) is None
+    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'nonsense'"):
+        table.drop_feature("nonsense")
+    assert [(each.operation, each.parameters) for each in table.history(1)] == [("DROP FEATURE", {"featureName": feature})]
+    assert deltalake.DeltaTable(place.location).to_pyarrow_table().num_rows == 1
+    table.set_properties(properties)
+    assert feature in features_of(table)
+
+
+def test_domains_keep_their_feature(place: Place) -> None:
+    table = place.create()
+    table.set_domain("team", "blue")
+    with pytest.raises(InvalidRequest, match="remove_domain first"):
+        table.drop_feature("domainMetadata")
+    table.remove_domain("team")
+    assert table.drop_feature("domainMetadata") is not None
+    tracked = sluice.Table.create(
+        place.location + "-2", table.schema, properties={"delta.enableRowTracking": "true"}, coordinator=place.coordinator
+    )
+    with pytest.raises(InvalidRequest, match="rowTracking needs it"):
+        tracked.drop_feature("domainMetadata")
+
+
+@pytest.mark.parametrize("feature", ["sluice", "inCommitTimestamp", "invariants", "deletionVectors"])
+def test_others_are_refused_by_name(place: Place, feature: str) -> None:
+    table = place.create(properties={"delta.enableDeletionVectors": "true"})
+    with pytest.raises(UnsupportedFeature, match=rf"{feature} cannot be dropped.*checkConstraints"):
+        table.drop_feature(feature)
+
+
+def test_dropping_a_readers_feature_lets_every_reader_in_again(place: Place) -> None:
+    table = place.create()
+    table.add_feature("vacuumProtocolCheck")
+    assert protocol_of(table).reader_features == ("vacuumProtocolCheck",)
+    table.drop_feature("vacuumProtocolCheck")
+    assert (protocol_of(table).min_reader_version, protocol_of(table).reader_features) == (1, None)
+
+
+def test_versions_are_raised_and_never_lowered(place: Place) -> None:
+    table = place.create()
+    assert table.upgrade_protocol(1, 2) is None
+    assert table.upgrade_protocol(3, 7) is not None
+    assert (protocol_of(table).min_reader_version, protocol_of(table).min_writer_version) == (3, 7)
+    assert table.upgrade_protocol(1, 7) is None
+    table.append(flights(("JFK", 1, 1)))
+    assert deltalake.DeltaTable(place.location).to_pyarrow_table().num_rows == 1
+
+
+@pytest.mark.parametrize(("versions", "says"), [((0, 7), "1 to 3"), ((4, 7), "1 to 3"), ((1, 8), "1 to 7"), ((3, 6), "goes with")])
+def test_versions_that_do_not_exist_are_refused(place: Place, versions: tuple[int, int], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        place.create().upgrade_protocol(*versions)
+
+
+def test_column_mapping_by_version_is_refused(place: Place) -> None:
+    with pytest.raises(UnsupportedFeature, match="column mapping"):
+        place.create().upgrade_protocol(2, 5)
+
+
+def manifests(place: Place) -> dict[str, list[str]]:
+    root = Path(place.location) / "_symlink_format_manifest"
+    return {str(each.relative_to(root)): each.read_text().splitlines() for each in root.rglob("manifest")}
+
+
+def test_each_partition_lists_its_files(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    table.append(flights(("JFK", 1, 3)))
+    assert table.generate("symlink_format_manifest") == 2
+    found = manifests(place)
+    assert {name: len(files) for name, files in found.items()} == {"origin=JFK/month=1/manifest": 2, "origin=EWR/month=2/manifest": 1}
+    listed = [file.removeprefix("file://") for files in found.values() for file in files]
+    assert sum(pq.read_metadata(file).num_rows for file in listed) == 3
+    table.delete("origin = 'EWR'")
+    assert table.generate() == 1
+    assert set(manifests(place)) == {"origin=JFK/month=1/manifest"}
+    assert table.vacuum(retain_hours=0, force=True).garbage
+    assert set(manifests(place)) == {"origin=JFK/month=1/manifest"}
+
+
+def test_a_table_without_partitions_has_one(place: Place) -> None:
+    table = place.create(partition_by=[])
+    table.generate()
+    assert manifests(place) == {"manifest": []}
+
+
+def test_deleted_rows_cannot_be_listed(place: Place) -> None:
+    table = place.create(properties={"delta.enableDeletionVectors": "true"})
+    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
+    table.delete("delay = 1")
+    with pytest.raises(UnsupportedFeature, match="deletion vectors"):
+        table.generate()
+    with pytest.raises(InvalidRequest, match="symlink_format_manifest"):
+        table.generate("list")

@@ -1,7 +1,11 @@
-"""A table whose in-commit timestamps another engine edited: it opens with a warning, can be read, and is not written."""
+"""A table whose in-commit timestamps another engine edited: it opens with a warning, can be read, and is not written.
+
+A log file that another version's copy overwrote, or that was damaged, while clients work: they notice, and stop.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.errors import CorruptLogFile
+from sluice.coordinator.nodes.records import VersionPlan
+from sluice.coordinator.publication import log_checks
+from sluice.storage.errors import Corrupt, CorruptLogFile
 from sluice.storage.log.paths import commit_path
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -110,3 +116,87 @@ def test_doctor_names_the_version_and_writing_goes_on_when_it_is_restored(place:
     again = sluice.Table.open(place, coordinator=coordinator)
     again.append(ROWS)
     assert again.snapshot().to_arrow().num_rows == 12
+
+
+@pytest.fixture
+def table(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sluice.Table:
+    monkeypatch.setattr(log_checks, "_FILES_EVERY_S", 0.0)
+    made = sluice.Table.create(place, ROWS.schema, coordinator=f"memory://{tmp_path.name}")
+    for _ in range(6):
+        made.append(ROWS)
+    return made
+
+
+def copy_over(place: Path, source: int, target: int) -> None:
+    (place / commit_path(target)).write_bytes((place / commit_path(source)).read_bytes())
+
+
+@pytest.mark.notices("timestamps-grow")
+@pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (5, 6), (2, 6), (6, 5)])
+def test_a_copy_over_another_version_is_refused_by_readers(table: sluice.Table, place: Path, source: int, target: int) -> None:
+    coordinator = table._access.address.coordinator
+    copy_over(place, source, target)
+    for consistency in ("latest", "published"):
+        with pytest.raises(CorruptLogFile, match=r"in-commit timestamp.*sluice doctor names it"):
+            sluice.Table.open(place, coordinator=coordinator, consistency=consistency).snapshot().to_arrow()
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "another version's copy": lambda place: copy_over(place, 4, 6),
+    "cut off": lambda place: (place / commit_path(6)).write_bytes((place / commit_path(6)).read_bytes()[:50]),
+    "removed": lambda place: (place / commit_path(6)).unlink(),
+    "an older one": lambda place: copy_over(place, 4, 2),
+}
+
+
+@pytest.mark.notices("damage-stops-writers")
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored(table: sluice.Table, place: Path, kind: str) -> None:
+    kept = {path: path.read_bytes() for path in (place / "_delta_log").iterdir()}
+    DAMAGE[kind](place)
+
+    def write() -> None:
+        for _ in range(50):
+            table.append(ROWS)
+            time.sleep(0.01)  # the look is in the background
+
+    with pytest.raises(Corrupt, match=r"differs from the commit of version [26]"):
+        write()
+    latest = table.snapshot().version
+    assert latest < 50
+    for path, content in kept.items():
+        path.write_bytes(content)
+    table.append(ROWS)
+    assert sluice.doctor(place, coordinator=table._access.address.coordinator).ok
+
+
+def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sluice.Table, place: Path, tmp_path: Path) -> None:
+    coordinator = table._access.address.coordinator
+    other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
+    table.coordinated.publisher.recent_files._damaged = VersionPlan(6, 0, (), "another digest")
+    both = sluice.transaction(tables=[table, other])
+    both[table].append(ROWS)
+    both[other].append(ROWS)
+    with pytest.raises(Corrupt, match="differs from the commit of version 6"):
+        both.commit()
+    assert (table.snapshot().version, other.snapshot().version) == (6, 0)
+
+
+def test_a_log_in_order_is_looked_at_and_nothing_is_said(table: sluice.Table) -> None:
+    for _ in range(10):
+        table.append(ROWS)
+    table.close()
+    table.coordinated.publisher.recent_files.require_sound()
+    assert table.snapshot().version == 16
+
+
+@pytest.mark.notices("damage-is-no-clean-up")
+def test_a_log_that_was_cleaned_up_is_no_damage(table: sluice.Table, place: Path) -> None:
+    table.checkpoint()
+    for version in range(6):
+        (place / commit_path(version)).unlink()
+    for _ in range(12):
+        table.append(ROWS)
+    table.close()
+    table.coordinated.publisher.recent_files.require_sound()
+    assert sluice.Table.open(place, coordinator=table._access.address.coordinator).version == 18
