@@ -10,8 +10,8 @@ from .storage.arguments import checked
 from .storage.errors import InvalidRequest
 from .tables.joint_transaction import JointArgs, JointTransaction, Named
 from .tables.table import Table
-from .tables.transact import ATTEMPTS, repeated
 from .tables.write.terms import OnceArgs
+from .tables.write.transaction_end import ATTEMPTS, repeated
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,7 +16,7 @@ from sluice.cli import main
 from sluice.shell.engines import Engines
 from sluice.shell.prompting import Completing, order_in, typed
 from sluice.shell.running import Shell, ShellOptions
-from sluice.statements.duckdb.request import LocalRequest
+from sluice.statements.duckdb.queries import LocalRequest
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from sluice.shell.prompting import Completing, typed
-from sluice.statements.duckdb.request import LocalRequest
+from sluice.statements.duckdb.queries import LocalRequest
 
 
 @pytest.fixture

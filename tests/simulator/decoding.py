@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluice.storage.actions import Action
-from sluice.storage.data import scan_file
+from sluice.storage.data import scan
 from sluice.storage.log.checkpoint_part import CheckpointPart, FileColumn
 
 from .scheduler import current
@@ -24,7 +24,7 @@ __all__ = ["decoded_once"]
 
 _KEPT_MAX = 512
 _T = TypeVar("_T")
-_parquet = scan_file._parquet
+_parquet = scan._parquet
 _actions = CheckpointPart.actions
 _files = CheckpointPart.files
 
@@ -84,7 +84,7 @@ def decoded_once() -> Iterator[None]:
         return checkpoints.of((part.content, column), lambda: _files(part, column)) if kept else _files(part, column)
 
     with (
-        patch.object(scan_file, "_parquet", parquet),
+        patch.object(scan, "_parquet", parquet),
         patch.object(CheckpointPart, "actions", actions),
         patch.object(CheckpointPart, "files", rows),
     ):

@@ -34,7 +34,7 @@ from sluice.coordinator.nodes import identity, presence
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.publication import background, publisher
 from sluice.coordinator.publication.background import Background
-from sluice.storage.data import file_writer, vectors
+from sluice.storage.data import datafiles, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
 from sluice.tables.maintain.checkpoints import Checkpointer
@@ -288,7 +288,7 @@ def simulated_environment(
         patch.object(TableAddress, "context", context),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
         patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
-        patch.object(file_writer, "time", SimpleNamespace(time_ns=_time_ns)),
+        patch.object(datafiles, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(publisher, "FORGET_EVERY", forget_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
     ]

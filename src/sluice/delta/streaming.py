@@ -22,7 +22,7 @@ from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
-from ..tables.transact import ATTEMPTS, repeated
+from ..tables.write.transaction_end import ATTEMPTS, repeated
 from .builders import DeltaMergeBuilder, assignments, expression
 from .joint import TablePart
 from .tables import DeltaTable

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ..coordinator.errors import NamespaceNotFound
 from ..installation import install_command
 from ..statements.duckdb.database import NEEDS_SPARK
-from ..statements.duckdb.request import LocalRequest
+from ..statements.duckdb.queries import LocalRequest
 from ..statements.duckdb.running import run
 from ..statements.parse.cursor import Name, Span
 from ..statements.parse.loading import Attach

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..statements.duckdb.request import LocalRequest
+from ..statements.duckdb.queries import LocalRequest
 from ..statements.parse.cursor import Cursor, is_complete, tokens_of, words_in
 from ..statements.parse.reading import bare, read
 from ..statements.parse.relations import relations_in

@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from ..statements.duckdb.request import LocalRequest
+from ..statements.duckdb.queries import LocalRequest
 from ..statements.parse.cursor import statements_in, tokens_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..storage.errors import InvalidRequest
-from ..storage.pruning.partition_maps import partition_texts
+from ..storage.pruning.files import partition_texts
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.conform import other_number_of_columns

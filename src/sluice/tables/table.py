@@ -45,9 +45,9 @@ from .read.following import Follower, SelectionArgs, follow
 from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .table_management import TableManagement
-from .transact import ATTEMPTS, repeated
 from .transaction import Transaction
 from .write.terms import ChangeArgs, WriteArgs
+from .write.transaction_end import ATTEMPTS, repeated
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -14,7 +14,7 @@ import pytest
 import sluice
 from sluice.statements.duckdb import engine
 from sluice.statements.duckdb.database import run
-from sluice.statements.duckdb.request import LocalRequest
+from sluice.statements.duckdb.queries import LocalRequest
 from sluice.statements.parse.cursor import Span
 
 from ...spark_integration.rows.model import Ambiguous, Row, Ruled, changes

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from sluice.storage.actions import AddFile
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.data import datafiles
-from sluice.storage.data.datafiles import write_files
-from sluice.storage.data.file_writer import FileFormat
+from sluice.storage.data.datafiles import FileFormat, write_files
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch, StorageUnavailable
 from sluice.storage.schema.partitions import uri_to_path
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow

@@ -15,8 +15,7 @@ import pytest
 
 from sluice.storage.actions import AddFile
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.data.datafiles import write_files
-from sluice.storage.data.file_writer import FileFormat
+from sluice.storage.data.datafiles import FileFormat, write_files
 from sluice.storage.schema.schema import StructType, from_arrow, parse_schema, schema_to_json, to_arrow
 from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise

@@ -13,8 +13,7 @@ import pytest
 from sluice.storage.actions import Action, CommitInfo, DeletionVector, Metadata, RemoveFile, encode_all
 from sluice.storage.actions.features import new_protocol
 from sluice.storage.actions.records import wide
-from sluice.storage.data.datafiles import write_files
-from sluice.storage.data.file_writer import FileFormat
+from sluice.storage.data.datafiles import FileFormat, write_files
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.paths import commit_path

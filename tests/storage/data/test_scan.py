@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.data.datafiles import write_files
-from sluice.storage.data.file_writer import FileFormat
+from sluice.storage.data.datafiles import FileFormat, write_files
 from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, PredicateError, UnsupportedFeature
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.partitions import uri_to_path

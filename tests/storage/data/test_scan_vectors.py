@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.records import wide
-from sluice.storage.data import scan_file
+from sluice.storage.data import scan
 from sluice.storage.data.scan import TableScan
 from sluice.storage.data.statistics import collect
 from sluice.storage.data.vectors import Rows, plan_vector
@@ -158,7 +158,7 @@ def test_positions_are_those_of_the_file_when_most_of_it_is_not_read(store: Memo
 
 
 def test_a_large_vector_of_a_file_in_many_batches(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_file, "_BATCH_ROWS", 1000)
+    monkeypatch.setattr(scan, "_BATCH_ROWS", 1000)
     hidden = Rows(number for number in range(20_000) if number % 7 < 3 or 5000 <= number < 9000)
     files = add_rows([put_file(store, "a", numbered(20_000), hidden, group_rows=6000)])
     assert files["deletion_vector"][0]["storage_type"].as_py() == "u"

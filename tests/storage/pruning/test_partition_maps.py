@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sluice.storage.actions.filetable import TEXT_MAP, add_rows
 from sluice.storage.data import scan
 from sluice.storage.errors import MissingObject
-from sluice.storage.pruning.partition_maps import partition_texts
+from sluice.storage.pruning.files import partition_texts
 from sluice.storage.schema import partitions
 from sluice.storage.schema.datatypes import PrimitiveType, StructField, StructType
 from tests.storage.data.reading import iter_files, read_files

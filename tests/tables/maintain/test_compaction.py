@@ -22,7 +22,7 @@ from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.lineage import moved_rows
 from sluice.storage.actions.records import DeletionVector
-from sluice.storage.data.file_writer import OpenFile
+from sluice.storage.data.datafiles import OpenFile
 from sluice.storage.log.paths import commit_path
 from sluice.tables.client.open_table import OpenTable
 from sluice.tables.maintain import rewriting
@@ -319,7 +319,7 @@ def test_the_target_size_says_how_large_files_become(place: Place) -> None:
 @pytest.mark.slow
 def test_large_sources_are_streamed_and_files_may_have_many_row_groups(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "_SMALL_BYTES", 0)
-    monkeypatch.setattr("sluice.storage.data.scan_file._BATCH_ROWS", 1000)
+    monkeypatch.setattr("sluice.storage.data.scan._BATCH_ROWS", 1000)
     table = place.create(partition_by=[])
     for n in range(3):
         table.append(some_rows(30_000, seed=n))

@@ -14,7 +14,7 @@ import sluice
 from sluice.coordinator.commit import driver
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service.clock import Timeout
-from sluice.tables.transact import repeated
+from sluice.tables.write.transaction_end import repeated
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 JFK = "origin = 'JFK'"

@@ -13,8 +13,7 @@ import sluice
 from sluice.coordinator.api import Priority
 from sluice.coordinator.rules.terms import Terms
 from sluice.storage.data import datafiles
-from sluice.storage.data.datafiles import write_files
-from sluice.storage.data.file_writer import FileFormat
+from sluice.storage.data.datafiles import FileFormat, write_files
 from sluice.storage.errors import StorageFull
 from sluice.storage.schema.schema import from_arrow
 from sluice.storage.stores import local

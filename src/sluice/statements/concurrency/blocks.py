@@ -10,7 +10,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...tables.joint_transaction import JointTransaction
 from ...tables.table import Table
-from ...tables.transact import ATTEMPTS, repeated
+from ...tables.write.transaction_end import ATTEMPTS, repeated
 from ..engine import Engine, R
 from ..parse.altering import Alter, DropPartitions
 from ..parse.compound import Atomic, Part

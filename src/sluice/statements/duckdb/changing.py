@@ -57,8 +57,7 @@ from ..request import Edit
 from ..sources import Reading
 from .database import assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
 from .inserting import new_values
-from .queries import as_views, query
-from .request import LocalRequest, filled_in
+from .queries import LocalRequest, as_views, filled_in, query
 
 TARGET: Final = "__sluice_target"
 """The name of the table that is changed, in DuckDB."""

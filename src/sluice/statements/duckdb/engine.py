@@ -29,8 +29,7 @@ from ..sources import current_tables, without_rows
 from .changing import SOURCE, TARGET, change, source_edits, source_of
 from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
 from .inserting import create_with_rows, insert, insert_into, rows_of
-from .queries import as_views, whole_query
-from .request import LocalRequest
+from .queries import LocalRequest, as_views, whole_query
 
 __all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "foreign", "insert", "insert_into", "lease_condition"]
 __all__ += ["new_rows", "result", "sought"]

@@ -34,8 +34,7 @@ from ..places import catalog_of, opened
 from ..request import Place
 from ..sources import Reading, TransactionRows, at_one_moment, current_tables
 from .database import run
-from .queries import query
-from .request import LocalRequest, filled_in
+from .queries import LocalRequest, filled_in, query
 
 
 @dataclass(frozen=True, slots=True)

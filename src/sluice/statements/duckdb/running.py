@@ -15,8 +15,7 @@ from ..parse.tables import Create
 from ..request import Locks
 from ..run import run as carry_out
 from . import engine
-from .queries import QUERIES
-from .request import LocalRequest
+from .queries import QUERIES, LocalRequest
 
 _WITH_EXPRESSIONS: Final = (Insert, Update, Delete, Merge, Atomic, ExplainConflict, Create)
 _BEFORE_LIST: Final = words_in("( [ , SELECT")

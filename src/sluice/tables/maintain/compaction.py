@@ -43,7 +43,7 @@ from ...storage.actions.filetable import rows_at
 from ...storage.actions.lineage import Moved
 from ...storage.actions.records import record_count
 from ...storage.arguments import RULES
-from ...storage.data.file_writer import FileFormat
+from ...storage.data.datafiles import FileFormat
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, Unavailable

@@ -28,7 +28,7 @@ from ...storage.actions import AddFile
 from ...storage.actions.clustering import CLUSTERING_PROVIDER, cluster_tags
 from ...storage.actions.clustering import Path as ColumnPath
 from ...storage.actions.lineage import Moved
-from ...storage.data.file_writer import FileFormat, OpenFile
+from ...storage.data.datafiles import FileFormat, OpenFile
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, StorageFull

@@ -14,7 +14,7 @@ from ...storage.actions.uris import object_at
 from ...storage.data.scan import TableScan
 from ...storage.errors import ObjectNotFound
 from ...storage.log.snapshot import Snapshot
-from ...storage.pruning.partition_maps import partition_texts
+from ...storage.pruning.files import partition_texts
 from ...storage.schema.datatypes import PrimitiveType, StructType
 from ...storage.schema.partitions import decode_column
 from ...storage.schema.schema import to_arrow

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from ...storage.actions import AddCDCFile
 from ...storage.actions.filetable import add_rows
 from ...storage.constants import CHANGE_DATA_FOLDER
-from ...storage.data.datafiles import write_files
-from ...storage.data.file_writer import TARGET_FILE_BYTES, FileFormat
+from ...storage.data.datafiles import TARGET_FILE_BYTES, FileFormat, write_files
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import positions_of
 from ...storage.errors import InvalidRequest

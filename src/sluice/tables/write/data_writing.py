@@ -19,8 +19,7 @@ from ...storage.actions import Protocol as TableProtocol
 from ...storage.actions.clustering import clustering_columns, dotted
 from ...storage.constants import COMPRESSION
 from ...storage.data.constraints import Constraints
-from ...storage.data.datafiles import write_files
-from ...storage.data.file_writer import FileFormat
+from ...storage.data.datafiles import FileFormat, write_files
 from ...storage.data.filling import Filling
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
@@ -28,9 +27,8 @@ from ...storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.arrow_schema import is_list
 from ...storage.schema.computed import features_of_columns, generated_of, is_filled, to_give
-from ...storage.schema.conform import conform
+from ...storage.schema.conform import check_values, conform
 from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
-from ...storage.schema.value_limits import check_values
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.property_rules import file_size_of, indexed_columns_of

@@ -23,8 +23,7 @@ from ...storage.actions.features import deletion_vectors
 from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.records import record_count, wide
-from ...storage.data.datafiles import write_files
-from ...storage.data.file_writer import FileFormat
+from ...storage.data.datafiles import FileFormat, write_files
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ...storage.actions import AddFile
 from ...storage.constants import COMPRESSION
-from ...storage.data.file_writer import FileFormat
-from ...storage.data.written_footers import WrittenFooter, read_written_footer
+from ...storage.data.datafiles import FileFormat
+from ...storage.data.footers import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.pruning.predicate import Predicate

@@ -1,4 +1,4 @@
-r"""How an open transaction ends, over one table or several.
+r"""How an open transaction ends, over one table or several, and how it is repeated when it loses.
 
 ::
 
@@ -12,20 +12,24 @@ r"""How an open transaction ends, over one table or several.
      v
     aborted
 
-An end is final: `commit` returns the same answer, or raises the same refusal, however often it is called.
+An end is final: `commit` returns the same answer, or raises the same refusal, however often it is called. `repeated` begins others
+without losing for ever: each attempt has priority over those that others begin later. `coordinator/leases/priority.py` says what an
+attempt keeps out after how many losses.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ...coordinator.api import PartitionScope, Priority, TableLeases, Timeout
 from ...coordinator.errors import ConcurrentModification, NotCommitted, OutcomeUnknown, Withdrawn
 from ...coordinator.rules.refusal import refusal_error, withdrawal
 from ...storage.arguments import checked
-from ...storage.errors import InvalidRequest, Unavailable
+from ...storage.errors import InvalidRequest, InvariantBroken, Unavailable
 
 _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
@@ -242,3 +246,34 @@ class OpenTransaction(ABC, Generic[Answer]):
     def _require_open(self) -> None:
         if self._state != _OPEN:
             raise InvalidRequest(f"transaction {self.id} is {self._state}; begin another one", transaction_id=self.id, state=self._state)
+
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 10
+
+T = TypeVar("T")
+Begun = TypeVar("Begun", bound="OpenTransaction[Any]")
+
+
+def repeated(begin: Callable[[Begun | None], Begun], work: Callable[[Begun], T], attempts: int) -> T:
+    """Run `work` in a transaction and commit it; repeat both on the new state when another commit came first, up to `attempts` times.
+
+    `begin(after)` makes a transaction with the priority that `after`, the attempt that lost (None: there is none yet), gives it. Returns
+    the result of `work`. Raises the last conflict, and the exceptions of `work`, after which nothing is committed.
+    """
+    transaction: Begun | None = None
+    for attempt in range(1, attempts + 1):
+        transaction = begin(transaction)
+        losses_before = transaction.losses
+        try:
+            with transaction:
+                result = work(transaction)
+        except NotCommitted as lost:
+            may_win = lost.rule != "expected-version" if isinstance(lost, ConcurrentModification) else transaction.losses > losses_before
+            if attempt == attempts or not may_win:  # an expected version stays taken
+                raise
+            _log.info("transaction %s lost (%s) and is repeated", transaction.id, lost)
+        else:
+            return result
+    raise InvariantBroken("the last attempt neither returned nor raised")
