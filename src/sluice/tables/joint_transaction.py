@@ -17,6 +17,7 @@ from ..coordinator.api import (
     Commit,
     Deadline,
     PartitionScope,
+    Priority,
     SystemClock,
     TableLeases,
     Timeout,
@@ -160,8 +161,7 @@ class Part(Transaction):
                     "of one another: give the rows as Arrow data"
                 )
             require_room_for(self._draft, plan)
-            step = add_files(self._draft, plan, rows.write(plan, label))
-            self._did(step.reads, step)
+            self._steps.append(add_files(self._draft, plan, rows.write(plan, label)))
 
     def _write(
         self,
@@ -203,7 +203,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """See `sluice.transaction`. `foreign` knows rows that are not Arrow data; `by_engine` makes what `transaction[table]` gives."""
         after = terms.pop("after", None)
         self._terms = terms_of(terms, ack="published", timeout_s=DEFAULT_TIMEOUT_S)
-        super().__init__(timeout_s=self._terms.timeout_s)
+        priority = Priority()
+        if after is not None:
+            with bounding(self._terms.timeout_s, SystemClock()) as deadline:
+                priority = priority_after(after.losses, after.parts_read(), deadline)
+        super().__init__(self._terms.timeout_s, priority)
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._foreign, self._by_engine = foreign, by_engine
@@ -215,9 +219,6 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._changes: list[tuple[OpenTable, Change]] | None = None
         self._info = CommitInfo({})
         self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
-        if after is not None:
-            with self._bounding(None) as deadline:
-                self._takes(priority_after(after.losses, after.parts_read(), deadline))
         if tables or if_version:
             try:
                 self._begin([self._open(table) for table in (*tables, *(if_version or ()))])
@@ -401,10 +402,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 part.tell_loss(lost)
         super()._note_loss(lost)
 
-    def _ended(self, *, won: bool) -> None:
-        if not won:
-            for part in self._parts.values():
-                part.discard()
+    def _discard(self) -> None:
+        for part in self._parts.values():
+            part._discard()
 
     def _concluded(self, answer: CommitInfo) -> None:
         self._info = answer

@@ -81,16 +81,14 @@ class Transaction(OpenTransaction["Commit | None"]):
         It commits what was `planned`, if it was, under the plan's id, which had no commit up to version `filed_after`. `committed` gets
         the commit.
         """
-        super().__init__(timeout_s=terms.timeout_s, filed_again=planned is not None)
+        super().__init__(terms.timeout_s, priority, filed_again=planned is not None)
         stricter(table_isolation(snapshot.configuration), terms.isolation)
-        self._takes(priority)
         self._table, self._clock = table, table.clock
         self._terms, self._planned = terms, planned
         self._filed_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
         self._draft = Draft(table.store, snapshot, self._filed_id, partial(require_room, table))
         self._steps: list[Step] = []
-        self._operations: list[tuple[str, Reads | None]] = []
-        """The operations, by the names of Delta's history, and what each read."""
+        """The operations in order, also those that changed nothing."""
         self._calls = self._worked_ms = 0
         self._filed_after = snapshot.version if filed_after is None else filed_after
         self._numbered_since = snapshot.version if planned is None else planned.read_version
@@ -128,7 +126,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     @property
     def steps(self) -> Sequence[Step]:
         """The operations that changed something so far, as the history will show them."""
-        return tuple(self._steps)
+        return tuple(step for step in self._steps if step.changes)
 
     @property
     def basis(self) -> tuple[Snapshot, Reads | None]:
@@ -153,12 +151,12 @@ class Transaction(OpenTransaction["Commit | None"]):
         reads = Reads(predicates=(sql,), locks=(sql,) if for_update else ())
         if predicate is not None and draft.uses_vectors:
             rows, positions = draft.read_rows(columns, predicate, files)
-            self._operations.append(("SCAN", replace(reads, rows=positions)))
+            self._steps.append(Step.reading("SCAN", replace(reads, rows=positions)))
             return rows
         rows = draft.read(columns, predicate, files)
         paths = files["path"].to_pylist()
         # check: scans-are-remembered (tuple(path for path in paths if not draft.is_own(path)) -> ())
-        self._operations.append(("SCAN", replace(reads, files=tuple(path for path in paths if not draft.is_own(path)))))
+        self._steps.append(Step.reading("SCAN", replace(reads, files=tuple(path for path in paths if not draft.is_own(path)))))
         return rows
 
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
@@ -175,7 +173,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             require_no_later_version(self._table.location, version, base.version)
             with bounding(self._limit(None), self._clock):
                 require_unchanged(self._table, version, base, where, self.id, self._terms)
-        self._operations.append(("READ", rows_read(Draft(self._table.store, base, self.id), where)))
+        self._steps.append(Step.reading("READ", rows_read(Draft(self._table.store, base, self.id), where)))
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part that this transaction has, or will have, in the table at a location; on nothing if it has none."""
@@ -256,12 +254,12 @@ class Transaction(OpenTransaction["Commit | None"]):
     def delete(self, where: str) -> None:
         """Delete the rows that satisfy `where`, a Spark SQL condition."""
         with self._operation():
-            self._did(*delete_rows(self._draft, where), "DELETE")
+            self._steps.append(delete_rows(self._draft, where))
 
     def update(self, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
         """Set the columns in `set` to Spark SQL expressions over the old row, in the rows that satisfy `where`."""
         with self._operation() as label:
-            self._did(*update_rows(self._draft, set, where, label=label), "UPDATE")
+            self._steps.append(update_rows(self._draft, set, where, label=label))
 
     def upsert(self, rows: Rows, on: str | Sequence[str] | None = None) -> None:
         """Replace the rows that have the key of one of `rows` (its columns `on`), and add the others.
@@ -273,12 +271,12 @@ class Transaction(OpenTransaction["Commit | None"]):
             rows = arrow_of(rows)
             # check: upserts-bring-every-column (without , whole=True)
             data = self._plan(schema_of(rows)).gather(rows, whole=True)
-            self._did(*upsert_rows(self._draft, data, on, label=label), "MERGE")
+            self._steps.append(upsert_rows(self._draft, data, on, label=label))
 
     def truncate(self, where: str | None = None) -> None:
         """Remove all rows, or all partitions that satisfy `where`, without reading them."""
         with self._operation():
-            self._did(*truncate_rows(self._draft, where), "TRUNCATE")
+            self._steps.append(truncate_rows(self._draft, where))
 
     def compact(
         self,
@@ -294,7 +292,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         operations in a table whose conflict policy knows single operations only.
         """
         with self._operation() as label:
-            self._require_policy_of_rows("compact() beside other operations", needed=bool(self._steps))
+            self._require_policy_of_rows("compact() beside other operations", needed=bool(self.steps))
             staged = stage_compaction(
                 self._table,
                 CompactionRequest(mode, where, target_file_size, z_order_by),
@@ -308,26 +306,25 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._compacted = staged.change
             change = staged.change
             counts = {name: int(count) for name, count in change.metrics.items()}
-            self._did(change.reads, Step(change.operation, change.kind, parameters=change.parameters, metrics=counts))
+            self._steps.append(Step(change.operation, change.kind, change.parameters, counts, change.reads))
 
     def stage(self, plan: WritePlan, files: Sequence[AddFile]) -> None:
         """Add the files of a plan to the transaction, as the plan's mode says."""
         with self._operation(replaces=plan.mode != "append"):
             self._draft.staged.update(uri_to_path(each.path) for each in files)
-            step = add_files(self._draft, plan, files)
-            self._did(step.reads, step)
+            self._steps.append(add_files(self._draft, plan, files))
         self._source_unknown |= not plan.source_known
 
     @contextmanager
     def operation(self, operation: str, *, replaces: bool = True) -> Iterator[RowOperation]:
-        """An operation in which others such as Spark's tasks change rows: the block makes its changes in the draft, and ends with `done`.
+        """An operation in which others such as Spark's tasks change rows: the block makes its changes in the draft, and sets their `step`.
 
         `operation` is its name in the history; unless it `replaces` rows, append-only tables allow it. Nothing is done if the block raises.
         """
         with self._operation(replaces=replaces) as label:
-            change = RowOperation(self._draft, self._plan(None), label)
+            change = RowOperation(self._draft, self._plan(None), label, Step.reading(operation, None))
             yield change
-            self._did(change.reads, change.step, operation)
+            self._steps.append(change.step)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -415,12 +412,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     @property
     def _reads(self) -> list[Reads | None]:
-        return [reads for _, reads in self._operations]
-
-    def _did(self, reads: Reads | None, step: Step | None, name: str = "WRITE") -> None:
-        self._operations.append((name if step is None else step.operation, reads))
-        if step is not None:
-            self._steps.append(step)
+        return [step.reads for step in self._steps]
 
     def _write(
         self,
@@ -442,15 +434,14 @@ class Transaction(OpenTransaction["Commit | None"]):
                 if plan.changes_metadata:
                     self._draft.adopt(plan.metadata)
                 gathered = plan.gather(rows, whole=True)
-                self._did(*upsert_rows(self._draft, gathered, None, label=label, kind=Kind.APPEND))
+                self._steps.append(upsert_rows(self._draft, gathered, None, label=label, kind=Kind.APPEND))
                 return
             if key:
                 require_key_scope(plan, key)
                 gathered = plan.gather(rows)
                 rows = newest_rows(gathered, Keys.of(gathered, key, plan.metadata.partition_columns))
             require_room_for(self._draft, plan)
-            step = add_files(self._draft, plan, plan.write(rows, label=label, store=self._table.store))
-            self._did(step.reads, step)
+            self._steps.append(add_files(self._draft, plan, plan.write(rows, label=label, store=self._table.store)))
 
     def _plan(
         self,
@@ -461,7 +452,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         merge_schema: bool = False,
         redefines: Redefinition | None = None,
     ) -> WritePlan:
-        if redefines is not None and self._steps:
+        if redefines is not None and self.steps:
             raise InvalidRequest(
                 "what replaces the table's schema, partitioning or properties is the first operation of its transaction: leave out those "
                 "before it, whose rows it would replace"
@@ -505,18 +496,14 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def tell_loss(self, lost: ConcurrentModification) -> None:
         """Add to a refusal which operation lost."""
-        operation = operation_that_lost(self._table, self._change_of((), {}), self._operations, lost)
+        operations = [(step.operation, step.reads) for step in self._steps]
+        operation = operation_that_lost(self._table, self._change_of((), {}), operations, lost)
         if operation is not None:
             number, name = operation
-            of_several = f"; of this transaction operation {number} ({name}) lost" if len(self._operations) > 1 else ""
+            of_several = f"; of this transaction operation {number} ({name}) lost" if len(operations) > 1 else ""
             lost.tell(of_several, lost_operation=number, lost_operation_name=name)
 
-    def _ended(self, *, won: bool) -> None:
-        if not won:
-            self.discard()
-
-    def discard(self) -> None:
-        """Delete the files of a transaction that is not committed, and never will be."""
+    def _discard(self) -> None:
         actions = () if self._change is None else self._change.actions
         self._draft.discard(uri_to_path(each.path) for each in actions if isinstance(each, (AddFile, AddCDCFile)))
 
@@ -540,13 +527,14 @@ class Transaction(OpenTransaction["Commit | None"]):
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._table.location)
             return None
         changes = capture_changes(draft) if draft.captures_changes else ()
-        metrics = told(self._steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
+        metrics = told(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
         compacted = () if self._compacted is None else self._compacted.actions
         return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
     def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
         draft, terms, planned = self._draft, self._terms, self._planned
-        kind, operation, parameters = operation_of(self._steps)
+        steps = self.steps
+        kind, operation, parameters = operation_of(steps)
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
         actions += draft.clustering
@@ -564,7 +552,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             metrics=metrics,
             schema=draft.schema,
             kind=kind,
-            scope=scope_of(self._steps) if kind is Kind.OVERWRITE else None,
+            scope=scope_of(steps) if kind is Kind.OVERWRITE else None,
             keeps_id=planned is not None,
             numbered_since=self._numbered_since,
             leases=() if planned is None else planned.leases,

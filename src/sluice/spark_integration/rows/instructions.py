@@ -20,6 +20,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import generated_of
 from ...tables.transaction import Transaction
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
+from ...tables.write.operation_records import Step
 from ...tables.write.row_operations import Target, target_of
 from ..files.filling import renewed
 from ..jvm import analysed, called, column_named, items, named, quoted
@@ -130,7 +131,8 @@ def rows_so_far(part: Transaction, spark: SparkSession) -> DataFrame:
     """
     with part.operation("READ", replaces=False) as operation:
         draft, files, address = operation.draft, operation.draft.files, operation.plan.address
-        operation.done(None, Reads(predicates=("",), files=tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))))
+        paths = tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
+        operation.step = Step.reading("READ", Reads(predicates=("",), files=paths))
         if not files.num_rows:
             return spark.createDataFrame([], to_spark(draft.schema))
         layout = Layout(

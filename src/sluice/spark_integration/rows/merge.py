@@ -17,7 +17,6 @@ from ...coordinator.api import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.filetable import add_rows
 from ...storage.data.vectors import Rows
-from ...storage.dataclass import dataclass
 from ...storage.errors import InvariantBroken
 from ...storage.schema.partitions import uri_to_path
 from ...tables.transaction import Transaction
@@ -48,18 +47,6 @@ _SHOWN: Final = 3
 """The most rows with several matches that a refusal shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """A change of rows that is part of the transaction."""
-
-    counts: RowCounts
-    """The rows that it changed."""
-    step: Step | None
-    """What the history says; None if nothing changed."""
-    reads: Reads
-    """What was read of the table."""
-
-
 def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) -> RowCounts:
     """Change the table's rows as requested, as an operation of the transaction.
 
@@ -75,19 +62,19 @@ def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) ->
         if merge.evolves:
             merge.draft.adopt(merge.plan.metadata)
         if merge.source is None:
-            applied = _merged(merge, None)
+            counts, operation.step = _merged(merge, None)
         else:
             [number] = merge.names(["number"], merge.source)
             source = cached(merge.source, number, merge.keys)
             try:
-                applied = _merged(merge, source)
+                counts, operation.step = _merged(merge, source)
             finally:
                 source.forget()
-        operation.done(applied.step, applied.reads)
-    return applied.counts
+    return counts
 
 
-def _merged(merge: AnalysedMerge, source: CachedSource | None) -> Applied:
+def _merged(merge: AnalysedMerge, source: CachedSource | None) -> tuple[RowCounts, Step]:
+    """The rows that it changed, and what the history says."""
     target, removed_rows = target_in(merge, source), 0
     if merge.request.operation == "DELETE":
         target, removed_rows = without_whole_files(merge, target)
@@ -105,14 +92,11 @@ def _merged(merge: AnalysedMerge, source: CachedSource | None) -> Applied:
     new, deleted = result.new_rows, sum(map(len, _positions(result, DELETE, paths).values()))
     counts = RowCounts(new.get(REPLACE, 0) + new.get(RENEW, 0), deleted + removed_rows, new.get(ADD, 0))
     reads = replace(target.reads, rows=_rows_kept(merge, result, paths))
-    return Applied(counts, _step(merge, counts, 0 if source is None else source.rows or 0, reads), reads)
+    return counts, _step(merge, counts, 0 if source is None else source.rows or 0, reads)
 
 
-def _step(merge: AnalysedMerge, counts: RowCounts, source_rows: int, reads: Reads) -> Step | None:
-    """What the history says; None if nothing changed."""
+def _step(merge: AnalysedMerge, counts: RowCounts, source_rows: int, reads: Reads) -> Step:
     request = merge.request
-    if not counts.affected and not merge.evolves:
-        return None
     if request.operation == "MERGE":
         conditions = [(each, None if each.condition is None else str(each.condition)) for each in request.clauses]
         parameters, metrics = merge_parameters(str(request.on), conditions), merge_metrics(counts, source_rows)
@@ -120,7 +104,7 @@ def _step(merge: AnalysedMerge, counts: RowCounts, source_rows: int, reads: Read
         [clause] = request.clauses
         parameters = {} if clause.condition is None else {"predicate": _text(clause.condition)}
         metrics = {"numDeletedRows": counts.deleted} if request.operation == "DELETE" else {"numUpdatedRows": counts.updated}
-    return Step(request.operation, Kind.CHANGE, parameters, metrics, reads)
+    return Step(request.operation, Kind.CHANGE, parameters, metrics, reads, changes=counts.affected > 0 or merge.evolves)
 
 
 def _text(condition: Column | str) -> str:

@@ -218,8 +218,8 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, readi
         counts = changes.counts
         clauses = [(each, None if each.condition is None else each.condition.of(request.text)) for each in statement.clauses]
         parameters = merge_parameters(statement.on.of(request.text), clauses)
-        step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), reads)
-        operation.done(step if counts.affected else None, reads)
+        metrics = merge_metrics(counts, source.num_rows)
+        operation.step = Step("MERGE", Kind.CHANGE, parameters, metrics, reads, changes=counts.affected > 0)
     return counts
 
 
@@ -283,8 +283,7 @@ def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Read
     apply_to(draft, rows, changes if not key else replace(changes, added=None), label)
     if not key or changes.added is None:
         return reads
-    key_reads, _ = upsert_rows(draft, changes.added, None, label=f"{label}k")
-    return reads_of([reads, key_reads])
+    return reads_of([reads, upsert_rows(draft, changes.added, None, label=f"{label}k").reads])
 
 
 def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
@@ -510,6 +509,6 @@ def _by_duckdb(
             changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
         apply_to(draft, rows, changes, operation.label)
         parameters = {} if statement.where is None else {"predicate": statement.where.of(request.text)}
-        step = Step(verb, Kind.CHANGE, parameters, {metric: matching.num_rows}, target.reads)
-        operation.done(step if matching.num_rows else None, target.reads)
+        metrics = {metric: matching.num_rows}
+        operation.step = Step(verb, Kind.CHANGE, parameters, metrics, target.reads, changes=matching.num_rows > 0)
     return changes.counts

@@ -19,16 +19,8 @@ from ..dataclass import dataclass
 # Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
 
-_NO_FILES: Final = FILES_SCHEMA.empty_table()
-_NO_TOMBSTONES: Final = TOMBSTONES_SCHEMA.empty_table()
-
-
-def _no_files() -> LayeredTable[AddFile]:
-    return LayeredTable(_NO_FILES, add_rows)
-
-
-def _no_tombstones() -> LayeredTable[RemoveFile]:
-    return LayeredTable(_NO_TOMBSTONES, remove_rows)
+_NO_FILES: Final[LayeredTable[AddFile]] = LayeredTable(FILES_SCHEMA.empty_table(), add_rows)
+_NO_TOMBSTONES: Final[LayeredTable[RemoveFile]] = LayeredTable(TOMBSTONES_SCHEMA.empty_table(), remove_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +37,8 @@ class ReplayState:
     app_transactions: Mapping[str, Txn] = field(default_factory=dict[str, Txn])
     domains: Mapping[str, DomainMetadata] = field(default_factory=dict[str, DomainMetadata])
     commit_info: CommitInfo | None = None
-    files: LayeredTable[AddFile] = field(default_factory=_no_files)
-    tombstones: LayeredTable[RemoveFile] = field(default_factory=_no_tombstones)
+    files: LayeredTable[AddFile] = _NO_FILES
+    tombstones: LayeredTable[RemoveFile] = _NO_TOMBSTONES
     lists_at: int = -1
     disorder: str = ""
 

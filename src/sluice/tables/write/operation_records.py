@@ -17,22 +17,29 @@ from ...storage.dataclass import dataclass
 from .data_writing import WritePlan
 from .draft import Draft, Finished
 
-_STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, Kind.MAJOR, Kind.MINOR)
+_COMPACTIONS = (Kind.MAJOR, Kind.MINOR)
+_STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, *_COMPACTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a transaction. `operation`, `parameters` and `metrics` have Delta's names.
-
-    `reads` is None if it read nothing: a plain append. `scope` is what an overwrite replaces ("" is the whole table).
-    """
+    """One operation of a transaction. `operation`, `parameters` and `metrics` have Delta's names."""
 
     operation: str
     kind: Kind
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
     reads: Reads | None = None
+    """What it read of the table; None if nothing: a plain append."""
     scope: str | None = None
+    """What an overwrite replaces ("" is the whole table)."""
+    changes: bool = True
+    """Whether it changed something: the history shows no others."""
+
+    @staticmethod
+    def reading(operation: str, reads: Reads | None) -> Step:
+        """One that only reads."""
+        return Step(operation, Kind.OTHER, reads=reads, changes=False)
 
 
 @dataclass(frozen=False)
@@ -45,14 +52,8 @@ class RowOperation:
     """How new rows are written; it adds no columns."""
     label: str
     """Distinguishes the operation's files from those of others of its transaction."""
-    reads: Reads | None = None
-    """What was read of the table."""
-    step: Step | None = None
-    """What the history says; None if nothing changed."""
-
-    def done(self, step: Step | None, reads: Reads | None) -> None:
-        """Say what the operation did and read; the transaction takes it when the block ends."""
-        self.step, self.reads = step, reads
+    step: Step
+    """What the operation did and read, which is set at last; the transaction takes it when the block ends."""
 
 
 def row_count(adds: Iterable[AddFile]) -> int:
@@ -102,11 +103,11 @@ def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
 
 
 def told(steps: Sequence[Step], finished: Finished, change_files: int, worked_ms: int) -> dict[str, str]:
-    """The metrics of a commit: the steps' counts and, unless they only append, its files and how long the steps took."""
+    """The metrics of a commit: the steps' counts and, unless they only append or compact, its files and how long the steps took."""
     total: dict[str, int] = {}
     merges = len(steps) == 1 and steps[0].operation == "MERGE"
     counts = [step.metrics for step in steps]
-    if merges or any(step.reads is not None for step in steps):
+    if merges or any(step.reads is not None and step.kind not in _COMPACTIONS for step in steps):
         counts += [_of_files(finished, change_files, merges=merges), {"executionTimeMs": max(worked_ms, 0)}]
     for each in counts:
         for name, value in each.items():

@@ -93,21 +93,19 @@ def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table,
     return rows
 
 
-def delete_rows(draft: Draft, where: str) -> tuple[Reads, Step | None]:
-    """Delete the rows that satisfy `where`; no step if there are none."""
+def delete_rows(draft: Draft, where: str) -> Step:
+    """Delete the rows that satisfy `where`."""
     if where is None:
         raise InvalidRequest('delete needs a condition, such as "delay > 0"; to remove all rows use truncate()')
     predicate = Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
     rows = _delete_matching(draft, predicate, files, exactly=True)
-    if not rows:
-        return reads, None
-    return reads, Step("DELETE", Kind.CHANGE, {"predicate": where}, {"numDeletedRows": rows}, reads)
+    return Step("DELETE", Kind.CHANGE, {"predicate": where}, {"numDeletedRows": rows}, reads, changes=rows > 0)
 
 
-def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *, label: str) -> tuple[Reads, Step | None]:
-    """Give the rows that satisfy `where` (None: all) new values; no step if there are none.
+def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *, label: str) -> Step:
+    """Give the rows that satisfy `where` (None: all) new values.
 
     Raises PredicateError for an unusable expression, ConstraintViolated and SchemaMismatch for a row's new values.
     """
@@ -121,10 +119,8 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
     rows = _rewritten(draft, change, predicate, picked(files, pc.invert(is_new)), label)
     if pc.any(is_new).as_py():
         rows += _rewritten(draft, change, predicate, files.filter(is_new), f"{label}n")
-    if not rows:
-        return reads, None
     parameters = {} if where is None else {"predicate": where}
-    return reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads)
+    return Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads, changes=rows > 0)
 
 
 def _assigned(draft: Draft, assigned: Mapping[str, str]) -> tuple[Assignments, Assignments]:
@@ -193,8 +189,8 @@ def keys_changed(columns: Sequence[str]) -> InvalidRequest:
     )
 
 
-def truncate_rows(draft: Draft, where: str | None) -> tuple[Reads, Step | None]:
-    """Remove whole files: all of them, or the partitions that satisfy `where`; no step if there are none."""
+def truncate_rows(draft: Draft, where: str | None) -> Step:
+    """Remove whole files: all of them, or the partitions that satisfy `where`."""
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     if predicate is not None and not _speaks_of_partitions(draft, predicate):
         raise InvalidRequest(
@@ -205,10 +201,9 @@ def truncate_rows(draft: Draft, where: str | None) -> tuple[Reads, Step | None]:
     files = draft.candidates(predicate)
     reads = _reads_whole_files(draft, predicate, files)
     rows = _delete_matching(draft, predicate, files)
-    if not files.num_rows:
-        return reads, None
     parameters = {} if where is None else {"predicate": where}
-    return reads, Step("TRUNCATE", Kind.OVERWRITE, parameters, {"numDeletedRows": rows}, reads, scope=where or "")
+    metrics = {"numDeletedRows": rows}
+    return Step("TRUNCATE", Kind.OVERWRITE, parameters, metrics, reads, where or "", changes=files.num_rows > 0)
 
 
 def _speaks_of_partitions(draft: Draft, predicate: Predicate) -> bool:

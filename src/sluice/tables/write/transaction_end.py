@@ -45,14 +45,14 @@ Answer = TypeVar("Answer")
 class OpenTransaction(ABC, Generic[Answer]):
     """The common part of all open transactions: they end once. Not thread-safe."""
 
-    def __init__(self, *, timeout_s: Timeout, filed_again: bool = False) -> None:
+    def __init__(self, timeout_s: Timeout, priority: Priority, *, filed_again: bool = False) -> None:
+        """`priority` is that of an attempt whose predecessors lost."""
         self._timeout_s = timeout_s
         self._filed_again = filed_again
         """Whether it may have been filed before, so that the decision must check for that."""
         self._in_doubt = False
         """Whether it was, or may have been, filed, and its outcome could not be asked since."""
-        self._priority = Priority()
-        self._losses = 0
+        self._priority, self._losses = priority, priority.losses
         self._state = _OPEN
         self._answer: tuple[Answer] | None = None
         self._refusal: NotCommitted | None = None
@@ -84,8 +84,8 @@ class OpenTransaction(ABC, Generic[Answer]):
         """The parts of tables that were read so far (None: the whole of one)."""
 
     @abstractmethod
-    def _ended(self, *, won: bool) -> None:
-        """Called when it has ended: committed, or certainly never."""
+    def _discard(self) -> None:
+        """Delete the files of a transaction that is not committed, and never will be."""
 
     # -- the same for all of them ------------------------------------------------------------------------------------
 
@@ -98,10 +98,6 @@ class OpenTransaction(ABC, Generic[Answer]):
     def losses(self) -> int:
         """How many attempts in a row lost against others' commits, or lost their priority; this one included."""
         return self._losses
-
-    def _takes(self, priority: Priority) -> None:
-        """Have the priority of an attempt whose predecessors lost."""
-        self._priority, self._losses = priority, priority.losses
 
     def _note_loss(self, lost: NotCommitted) -> None:
         """Called when it was refused, with the reason."""
@@ -140,7 +136,7 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     def _won(self, answer: Answer) -> Answer:
         self._state, self._answer, self._losses = _COMMITTED, (answer,), 0
-        self._over(won=True)
+        self._give_priority_up()
         self._concluded(answer)
         return answer
 
@@ -148,11 +144,12 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._state = _WITHDRAWN if isinstance(refusal, Withdrawn) else _REFUSED
         self._refusal = refusal
         self._note_loss(refusal)
-        self._over(won=False)
+        self._give_up()
 
-    def _over(self, *, won: bool) -> None:
+    def _give_up(self) -> None:
+        """It is certainly never committed: nobody waits for it, and its files go."""
         self._give_priority_up()
-        self._ended(won=won)
+        self._discard()
 
     def _give_priority_up(self) -> None:
         self._priority.end()
@@ -188,7 +185,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         except InvalidRequest as refused:
             if refused.details.get("filed") is False and not self._filed_again:
                 self._state = _ABORTED  # nobody else knows of it, so its files can go
-                self._over(won=False)
+                self._give_up()
             raise
         except OutcomeUnknown as unknown:
             self._in_doubt = unknown.details.get("stage") == "intent"
@@ -224,7 +221,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             )
         if self._state == _OPEN:
             self._state = _ABORTED
-            self._over(won=False)
+            self._give_up()
 
     def __enter__(self) -> OpenTransaction[Answer]:
         self._require_open()

@@ -184,10 +184,8 @@ def _require_distinct(rows: pa.Table, keys: Keys, numbers: pa.Array) -> None:
     )
 
 
-def upsert_rows(
-    draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *, label: str, kind: Kind = Kind.CHANGE
-) -> tuple[Reads | None, Step | None]:
-    """Replace the rows with the keys of `data`, and add the rest of `data`; no step if there are no rows.
+def upsert_rows(draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *, label: str, kind: Kind = Kind.CHANGE) -> Step:
+    """Replace the rows with the keys of `data`, and add the rest of `data`.
 
     If `on` is the table's primary key the last row of a key counts; otherwise a key that occurs twice is refused. Raises
     InvalidRequest, SchemaMismatch and ConstraintViolated before anything is written.
@@ -206,7 +204,7 @@ def upsert_rows(
     numbers = keys.find(rows)
     _require_distinct(rows, keys, numbers)
     if not rows.num_rows:
-        return None, None
+        return Step("MERGE", kind, changes=False)
     check_rows(draft.metadata)(rows)
     met = _meet(draft, rows, keys)
     draft.foresee(add for add, _ in met.gone)
@@ -225,7 +223,7 @@ def upsert_rows(
         "numTargetRowsUpdated": sum(len(positions) for _, positions in met.gone),
         "numTargetRowsDeleted": 0,
     }
-    return met.reads, Step("MERGE", kind, _parameters(names), metrics, met.reads)
+    return Step("MERGE", kind, _parameters(names), metrics, met.reads)
 
 
 def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:
