@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..tables.joint_transaction import ForeignRows
@@ -18,7 +18,7 @@ from .parse.rows import Delete, Insert, Merge, Update
 from .parse.tables import Create, Like, ShowTables
 from .reports import Answer
 from .request import Place, Request
-from .sources import Reading
+from .sources import Source
 
 R = TypeVar("R", bound=Request)
 T = TypeVar("T")
@@ -72,12 +72,12 @@ class Engine(Protocol[R_contra, T_co]):
         """Add or replace rows, in a commit of its own."""
         ...
 
-    def insert_into(self, request: R_contra, statement: Insert, part: Transaction, table: Table, reading: Reading, /) -> None:
-        """Add or replace rows in an open transaction."""
+    def insert_into(self, request: R_contra, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source], /) -> None:
+        """Add or replace rows in an open transaction; `sources` are the tables that the query reads."""
         ...
 
-    def change(self, request: R_contra, statement: RowChange, part: Transaction, reading: Reading, /) -> RowCounts:
-        """Change rows in an open transaction; `reading` gives the rows of the tables that the statement reads."""
+    def change(self, request: R_contra, statement: RowChange, part: Transaction, sources: Sequence[Source], /) -> RowCounts:
+        """Change rows in an open transaction; `sources` are the tables that the statement reads."""
         ...
 
     def lease_condition(self, request: R_contra, table: Table, where: Span, /) -> str:

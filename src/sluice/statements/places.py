@@ -22,10 +22,10 @@ from .request import Edit, Place, Request
 
 @dataclass(frozen=True, slots=True)
 class SluiceRelation:
-    """A relation of a query that is a table of sluice."""
+    """A relation of a query that is a table of sluice, which is open."""
 
     relation: Relation
-    place: Place
+    table: Table
 
 
 def opened(place: Place) -> Table:
@@ -75,11 +75,12 @@ def table_of(request: Request, name: Name, takes_no: str) -> Table:
 
 
 def relations_of_sluice(request: Request, relations: Sequence[Relation]) -> list[SluiceRelation]:
-    """Those of the relations that are tables of sluice.
+    """Those of the relations that are tables of sluice; each table is opened once.
 
     Raises InvalidRequest for one with two versions, times or ranges, and TableNotFound for an unknown one if there are no other tables.
     """
     ours: list[SluiceRelation] = []
+    tables: dict[str, Table] = {}
     for relation in [_with_version(request, each) for each in relations]:
         name = relation.name
         if relation.changes is not None:  # the name is the first argument of `table_changes`
@@ -93,7 +94,9 @@ def relations_of_sluice(request: Request, relations: Sequence[Relation]) -> list
         if relation.again is not None:
             first = position(request.text, Span(relation.start, relation.name.end))
             raise request.refused(relation.again, f"the table at {first} has a version or a time already; give one of them")
-        ours.append(SluiceRelation(relation, place))
+        if place.location not in tables:
+            tables[place.location] = opened(place)
+        ours.append(SluiceRelation(relation, tables[place.location]))
     return ours
 
 

@@ -26,10 +26,10 @@ from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNames
 from .parse.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement, read
 from .parse.rows import Delete, Insert, Merge, Truncate, Update
 from .parse.tables import Clone, Create, Describe, Drop, Like, Show, ShowTables, Undrop
-from .places import not_found, opened, required_place
+from .places import not_found, opened, relations_of_sluice, required_place
 from .reports import NOTHING, Answer, affected, merged
 from .request import Place, Request
-from .sources import at_one_moment, current_tables
+from .sources import at_one_moment, current_tables, sources_of
 
 ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Optimize: maintenance.optimize,
@@ -171,10 +171,11 @@ def change_rows(engine: Engine[R, Any], request: R, statement: RowChange, place:
     has changed.
     """
     table = opened(place)
-    read = current_tables(request, statement)
+    relations = relations_of_sluice(request, statement.relations)
+    read = current_tables(relations)
     snapshots = at_one_moment([*read, table], table, request.if_version) if read else {}
     version = snapshots[table.location].version if read else None
     with table.begin(read_version=version, **request.terms) as part:
         if table.location in [each.location for each in read]:
             part.depend_on()
-        return engine.change(request, statement, part, lambda _: snapshots)
+        return engine.change(request, statement, part, sources_of(request, relations, snapshots))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .parse.cursor import Span
 from .parse.relations import AsOf, Between, Relation
-from .places import SluiceRelation, opened, relations_of_sluice
+from .places import SluiceRelation, relations_of_sluice
 from .request import Request
 
 _DIGITS: Final = len("yyyyMMddHHmmssSSS")
@@ -75,8 +75,6 @@ class ChangeRange:
 
 
 Rows: TypeAlias = "TableSnapshot | TransactionRows | NoRows"
-Reading: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, Rows]]"
-"""Gives the latest rows of tables, by location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +91,15 @@ class Source:
         return (self.table if isinstance(self.rows, ChangeRange) else self.rows).struct.names
 
 
-def sources_of(request: Request, relations: Sequence[SluiceRelation], reading: Reading) -> list[Source]:
-    """What the relations mean; `reading` gives the rows of those that mean a table as it is now."""
-    tables = {each.place.location: opened(each.place) for each in relations}
-    of_relations = [(each.relation, tables[each.place.location]) for each in relations]
-    current = reading([table for relation, table in of_relations if relation.is_current])
+def sources_of(request: Request, relations: Sequence[SluiceRelation], current: Mapping[str, Rows]) -> list[Source]:
+    """What the relations mean; `current` has the rows, by location, of tables that are meant as they are now."""
     return [
-        Source(relation, table, current[table.location] if relation.is_current else _chosen(request, relation, table))
-        for relation, table in of_relations
+        Source(
+            each.relation,
+            each.table,
+            current[each.table.location] if each.relation.is_current else _chosen(request, each.relation, each.table),
+        )
+        for each in relations
     ]
 
 
@@ -151,13 +150,9 @@ def _between(request: Request, between: Between) -> ChangeRange:
     return ChangeRange(Bound(by, after), Bound(by, up_to))
 
 
-def current_tables(request: Request, statement: object) -> list[Table]:
-    """The tables of sluice whose latest rows a statement reads."""
-    relations = getattr(statement, "relations", ())
-    if not relations:
-        return []
-    relations = relations_of_sluice(request, relations)
-    return [opened(each.place) for each in relations if each.relation.is_current]
+def current_tables(relations: Sequence[SluiceRelation]) -> list[Table]:
+    """Those whose latest rows are read."""
+    return [each.table for each in relations if each.relation.is_current]
 
 
 def at_one_moment(tables: Sequence[Table], target: Table | None = None, if_version: int | None = None) -> Mapping[str, TableSnapshot]:
@@ -170,6 +165,13 @@ def at_one_moment(tables: Sequence[Table], target: Table | None = None, if_versi
     return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
 
 
-def without_rows(tables: Sequence[Table]) -> Mapping[str, NoRows]:
-    """The latest columns of tables."""
-    return {each.location: NoRows(each.struct) for each in tables}
+def latest(request: Request, relations: Sequence[Relation], target: Table | None = None, if_version: int | None = None) -> list[Source]:
+    """What a query reads whose tables are all read as of one moment; the other arguments are those of `at_one_moment`."""
+    ours = relations_of_sluice(request, relations)
+    return sources_of(request, ours, at_one_moment(current_tables(ours), target, if_version))
+
+
+def without_rows(request: Request, relations: Sequence[Relation]) -> list[Source]:
+    """The same for a query that is only resolved: the latest columns of its tables."""
+    ours = relations_of_sluice(request, relations)
+    return sources_of(request, ours, {each.location: NoRows(each.struct) for each in current_tables(ours)})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.statements.duckdb import queries
+from sluice.statements import sources
 from sluice.statements.duckdb.running import run
 from sluice.statements.sources import at_one_moment
 from sluice.tables.read.table_snapshot import TableSnapshot
@@ -47,14 +47,14 @@ def test_all_tables_of_a_query_are_read_as_of_one_moment(orders: Warehouse, monk
     orders.sql("CREATE TABLE sales.copy USING sluice AS SELECT * FROM sales.orders")
     together = at_one_moment
 
-    def moved(tables: Any) -> Any:
-        found = together(tables)
+    def moved(tables: Any, *rest: Any) -> Any:
+        found = together(tables, *rest)
         with sluice.transaction(coordinator=orders.coordinator) as both:  # between the moment and the reading
             for table in tables:
                 both[table].delete("id = 1")
         return found
 
-    monkeypatch.setattr(queries, "at_one_moment", moved)
+    monkeypatch.setattr(sources, "at_one_moment", moved)
     counts = "SELECT (SELECT count(*) FROM sales.orders), (SELECT count(*) FROM sales.copy)"
     assert orders.rows(counts) == [(3, 3)]
     monkeypatch.undo()

@@ -21,10 +21,10 @@ from ..parse.reading import IfVersion, Malformed, Other
 from ..parse.rows import Delete, Insert, Merge, Truncate, Update
 from ..parse.tables import Create
 from ..partitions import partition_condition
-from ..places import table_of, title
+from ..places import SluiceRelation, relations_of_sluice, table_of, title
 from ..reports import Answer
 from ..request import Request
-from ..sources import TransactionRows, current_tables
+from ..sources import TransactionRows, current_tables, sources_of
 
 Changing: TypeAlias = Insert | Update | Delete | Merge | Truncate
 """The statements that a block may have."""
@@ -46,12 +46,12 @@ _DEFINES: Final = "the statements of a block are INSERT, UPDATE, DELETE, MERGE a
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A statement of a block at its place, the table that it changes, and those whose latest rows it reads."""
+    """A statement of a block at its place, the table that it changes, and those that it reads."""
 
     at: Span
     statement: Changing
     table: Table
-    reads: Sequence[Table]
+    relations: Sequence[SluiceRelation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def atomic(engine: Engine[R, Any], request: R, block: Atomic) -> Answer:
     Raises InvalidRequest, with the place of the step, for one that fails.
     """
     steps = [_step(request, part) for part in block.parts]
-    read = [table for step in steps for table in step.reads]
+    read = [table for step in steps for table in current_tables(step.relations)]
     taking_part = list({table.location: table for table in (*read, *(step.table for step in steps))}.values())
     key = None if block.key is None else str(request.value(block.key, "STRING"))
     versions_before = {step.table: version for step, version in expected_by(request, zip(block.parts, steps, strict=True))}
@@ -121,7 +121,7 @@ def _step(request: Request, part: Part) -> _Step:
         verb = statement.words[0] if isinstance(statement, Other) and statement.words else first.upper()
         raise request.refused(Span(part.at.start, part.at.start + len(first)), _INSTEAD.get(verb, _DEFINES))
     table = table_of(request, statement.target, "part in transactions")
-    return _Step(part.at, statement, table, current_tables(request, statement))
+    return _Step(part.at, statement, table, relations_of_sluice(request, getattr(statement, "relations", ())))
 
 
 def _whole(number: str) -> int:
@@ -133,25 +133,24 @@ def _whole(number: str) -> int:
 def _run(engine: Engine[R, Any], request: R, joint: JointTransaction, step: _Step) -> _Counts:
     """Run a step. A refusal that shows no place in the block gets the step's."""
     try:
-        return _changed(engine, request, joint, step.statement, step.table)
+        return _changed(engine, request, joint, step)
     except InvalidRequest as error:
         if "place" in error.details:
             raise
         raise request.error(type(error), step.at, error.message, **error.details) from error
 
 
-def _changed(engine: Engine[R, Any], request: R, joint: JointTransaction, statement: Changing, table: Table) -> _Counts:
-    def reading(read: Sequence[Table]) -> Mapping[str, TransactionRows]:
-        return {each.location: TransactionRows(joint.part(each)) for each in read}
-
-    part = joint.part(table)
+def _changed(engine: Engine[R, Any], request: R, joint: JointTransaction, step: _Step) -> _Counts:
+    statement, table, part = step.statement, step.table, joint.part(step.table)
     if isinstance(statement, Truncate):
         part.truncate(partition_condition(request, statement.partition, part.struct, table.partition_columns))
         return _Counts()
+    current = {each.location: TransactionRows(joint.part(each)) for each in current_tables(step.relations)}
+    sources = sources_of(request, step.relations, current)
     if isinstance(statement, Insert):
-        engine.insert_into(request, statement, part, table, reading)
+        engine.insert_into(request, statement, part, table, sources)
         return _Counts(inserted=part.steps[-1].metrics.get("numOutputRows") if part.steps else None)
-    counts = engine.change(request, statement, part, reading)
+    counts = engine.change(request, statement, part, sources)
     if isinstance(statement, Merge):
         return _Counts(counts.updated, counts.deleted, counts.inserted)
     return _Counts(updated=counts.updated) if isinstance(statement, Update) else _Counts(deleted=counts.deleted)

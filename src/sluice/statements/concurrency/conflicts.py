@@ -21,7 +21,7 @@ from ..parse.maintenance import Optimize
 from ..parse.reading import Malformed
 from ..parse.rows import Delete, Insert, Merge, Truncate, Update
 from ..partitions import partition_condition
-from ..places import table_of, title
+from ..places import relations_of_sluice, table_of, title
 from ..reports import Answer
 from ..request import Request
 from ..sources import current_tables
@@ -93,7 +93,7 @@ def _foreseen(engine: Engine[R, Any], request: R, statement: Foreseeable, table:
     if isinstance(statement, Optimize):
         orders = statement.z_order_by or table.clustering_columns
         return Foreseen("OPTIMIZE ZORDER" if orders else "OPTIMIZE", removes=where, changes_data=False)
-    reads_itself = any(each.location == table.location for each in current_tables(request, statement))
+    reads_itself = any(each.location == table.location for each in current_tables(relations_of_sluice(request, statement.relations)))
     if isinstance(statement, Merge):
         return _merging(statement, where, reads_itself=reads_itself)
     reads = ANY if reads_itself else where

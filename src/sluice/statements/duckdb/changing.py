@@ -54,7 +54,7 @@ from ..parse.cursor import Name, Span
 from ..parse.rows import Delete, Merge, MergeClause, Update
 from ..places import renaming, target_edits
 from ..request import Edit
-from ..sources import Reading
+from ..sources import Source
 from .database import assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
 from .inserting import new_values
 from .queries import LocalRequest, as_views, filled_in, query
@@ -190,8 +190,8 @@ _NUMBERS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 _SHOWN: Final = 3
 
 
-def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, reading: Reading) -> RowCounts:
-    """Merge a source into the table of an open transaction; `reading` gives the rows of the tables that it reads.
+def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, sources: Sequence[Source]) -> RowCounts:
+    """Merge a source into the table of an open transaction; `sources` are the tables that it reads.
 
     Raises UnsupportedFeature ("Spark") for what DuckDB cannot do, InvalidRequest for clauses that cannot be, and if two rows of the source
     change one row of the table; SchemaMismatch and ConstraintViolated for new rows that do not fit.
@@ -199,8 +199,8 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, readi
     check_clauses(statement.clauses)
     if statement.evolves:
         raise request.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
-    rows_of_source = source_of(request, statement, reading)
-    views, tables = as_views(request, [each for each in statement.relations if each.start >= statement.source.end], reading)
+    rows_of_source = source_of(request, statement, sources)
+    views, tables = as_views(request, [each for each in sources if each.relation.start >= statement.source.end])
     replaces = any(clause.matched != NOT_MATCHED for clause in statement.clauses)
     with part.operation("MERGE", replaces=replaces) as operation:
         draft = operation.draft
@@ -223,12 +223,12 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, readi
     return counts
 
 
-def source_of(request: LocalRequest, statement: Merge, reading: Reading) -> pa.Table:
+def source_of(request: LocalRequest, statement: Merge, sources: Sequence[Source]) -> pa.Table:
     """The rows of the source. A query in brackets is run without them, since DuckDB renames columns of one name in an inner query."""
     at = statement.source
     if request.text[at.start] == "(":
-        return query(request, (Span(at.start + 1, at.end - 1),), statement.relations, (), reading)
-    return query(request, (at,), statement.relations, [Edit(at.start, at.start, "SELECT * FROM ")], reading)
+        return query(request, (Span(at.start + 1, at.end - 1),), sources)
+    return query(request, (at,), sources, [Edit(at.start, at.start, "SELECT * FROM ")])
 
 
 def source_edits(request: LocalRequest, statement: Merge, columns: Sequence[str]) -> list[Edit]:
@@ -432,31 +432,31 @@ def _require_unambiguous(concerned: Sequence[pa.ChunkedArray], rows: Rows) -> No
         raise ambiguous(pc.sum(times).as_py(), len(counted), some)
 
 
-def change(request: LocalRequest, statement: RowChange, part: Transaction, reading: Reading) -> RowCounts:
-    """Carry a change out in an open transaction; `reading` gives the rows of the tables that it reads."""
+def change(request: LocalRequest, statement: RowChange, part: Transaction, sources: Sequence[Source]) -> RowCounts:
+    """Carry a change out in an open transaction; `sources` are the tables that it reads."""
     with filled_in(request, statement.target):
         match statement:
             case Update():
-                return _update(request, statement, part, reading)
+                return _update(request, statement, part, sources)
             case Delete():
-                return _delete(request, statement, part, reading)
+                return _delete(request, statement, part, sources)
             case Merge():
-                return merge_rows(request, statement, part, reading)
+                return merge_rows(request, statement, part, sources)
 
 
-def _update(request: LocalRequest, statement: Update, part: Transaction, reading: Reading) -> RowCounts:
+def _update(request: LocalRequest, statement: Update, part: Transaction, sources: Sequence[Source]) -> RowCounts:
     values = assigned(request, statement, statement.assignments, part.struct)
     if statement.relations:
-        return _by_duckdb(request, statement, part, reading, values)
+        return _by_duckdb(request, statement, part, sources, values)
     texts = {column: unqualified(request, value, statement, part.struct) for column, value in values.items()}
     where = None if statement.where is None else unqualified(request, statement.where, statement, part.struct)
     with _evaluating(request, statement.target):
         return RowCounts(updated=_counted(part, lambda: part.update(texts, where), "numUpdatedRows"))
 
 
-def _delete(request: LocalRequest, statement: Delete, part: Transaction, reading: Reading) -> RowCounts:
+def _delete(request: LocalRequest, statement: Delete, part: Transaction, sources: Sequence[Source]) -> RowCounts:
     if statement.relations:
-        return _by_duckdb(request, statement, part, reading, {})
+        return _by_duckdb(request, statement, part, sources, {})
     where = "TRUE" if statement.where is None else unqualified(request, statement.where, statement, part.struct)
     with _evaluating(request, statement.where or statement.target):
         return RowCounts(deleted=_counted(part, lambda: part.delete(where), "numDeletedRows"))
@@ -481,11 +481,11 @@ def _counted(part: Transaction, operation: Callable[[], None], metric: str) -> i
 
 
 def _by_duckdb(
-    request: LocalRequest, statement: Update | Delete, part: Transaction, reading: Reading, values: Mapping[str, Span]
+    request: LocalRequest, statement: Update | Delete, part: Transaction, sources: Sequence[Source], values: Mapping[str, Span]
 ) -> RowCounts:
     """An UPDATE or DELETE (without values) with subqueries."""
     is_update = isinstance(statement, Update)
-    views, tables = as_views(request, statement.relations, reading)
+    views, tables = as_views(request, sources)
     views += target_edits(request, statement, part.struct.names)
     spans = [*values.values(), *([] if statement.where is None else [statement.where])]
     verb, metric = ("UPDATE", "numUpdatedRows") if is_update else ("DELETE", "numDeletedRows")

@@ -18,14 +18,13 @@ from ..engine import AboutNames, NewRows, RowChange
 from ..parse.cursor import Span
 from ..parse.maintenance import Optimize
 from ..parse.reading import Malformed, Other, Statement
-from ..parse.relations import Relation
 from ..parse.rows import Insert, Merge, Update
 from ..parse.tables import Create, Drop
 from ..places import not_found, target_edits
 from ..reports import Answer
 from ..request import Edit
 from ..run import names_answer
-from ..sources import current_tables, without_rows
+from ..sources import Source, latest, without_rows
 from .changing import SOURCE, TARGET, change, source_edits, source_of
 from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
 from .inserting import create_with_rows, insert, insert_into, rows_of
@@ -94,7 +93,7 @@ def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table)
     if where is not None and not isinstance(statement, Merge):
         relations, of = () if isinstance(statement, Optimize) else statement.relations, f"{TARGET} AS {quoted_name(called)}"
         with _passing():
-            _resolve(request, where, relations, of, {TARGET: to_arrow(schema).empty_table()}, edits)
+            _resolve(request, where, without_rows(request, relations), of, {TARGET: to_arrow(schema).empty_table()}, edits)
     part = None if where is None else known_part(condition_of(request.expression(where, edits)), schema, called)
     return ANY if part is None else part.to_sql()
 
@@ -102,26 +101,28 @@ def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table)
 def new_rows(request: LocalRequest, statement: Insert, table: Table) -> NewRows:
     """What is known of the rows that an INSERT would write."""
     schema = table.struct
-    reads_itself = any(each.location == table.location for each in current_tables(request, statement))
-    inserted = rows_of(request, statement, schema, table.partition_columns)
+    sources = latest(request, statement.relations)
+    reads_itself = any(each.relation.is_current and each.table.location == table.location for each in sources)
+    inserted = rows_of(request, statement, schema, table.partition_columns, sources)
     return NewRows(ANY if statement.relations else _values(inserted.rows, schema), inserted.replaces, ANY if reads_itself else None)
 
 
 def _check_merge(request: LocalRequest, statement: Merge, schema: StructType) -> None:
     """Raise InvalidRequest for a column in ON that neither side has. What only Spark evaluates passes."""
-    outside = [each for each in statement.relations if each.start >= statement.source.end]
     both = f"{TARGET} AS {quoted_name(statement.called)}, {SOURCE} AS {quoted_name(statement.source_called or SOURCE)}"
     with _passing():
-        source = source_of(request, statement, without_rows)
+        sources = without_rows(request, statement.relations)
+        source = source_of(request, statement, sources)
+        outside = [each for each in sources if each.relation.start >= statement.source.end]
         edits = [*target_edits(request, statement, schema.names), *source_edits(request, statement, source.column_names)]
         _resolve(request, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source}, edits)
 
 
 def _resolve(
-    request: LocalRequest, where: Span, relations: Sequence[Relation], of: str, tables: dict[str, pa.Table], edits: list[Edit]
+    request: LocalRequest, where: Span, sources: Sequence[Source], of: str, tables: dict[str, pa.Table], edits: list[Edit]
 ) -> None:
     """Have DuckDB resolve a condition over tables without rows. Raises InvalidRequest, UnsupportedFeature ("Spark")."""
-    views, others = as_views(request, relations, without_rows)
+    views, others = as_views(request, sources)
     condition = request.sql((where,), [*edits, *views])
     run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", {**others, **tables})  # noqa: S608 - names are quoted
 

@@ -30,9 +30,9 @@ from ..parse.cursor import Span
 from ..parse.rows import Insert
 from ..parse.tables import Create
 from ..partitions import equals, left_to_table, names_for, partition_of
-from ..places import catalog_of, opened
+from ..places import catalog_of, opened, relations_of_sluice
 from ..request import Place
-from ..sources import Reading, TransactionRows, at_one_moment, current_tables
+from ..sources import Source, TransactionRows, at_one_moment, current_tables, latest, sources_of
 from .database import run
 from .queries import LocalRequest, filled_in, query
 
@@ -50,13 +50,14 @@ class InsertedRows:
 def insert(request: LocalRequest, statement: Insert, table: Table) -> None:
     """Add or replace rows; of rows that are read of the table itself the commit depends."""
     read_version = table.refresh().version
-    read = current_tables(request, statement)
-    if table.location in [each.location for each in read]:
-        snapshots = at_one_moment(read, table, request.if_version)
+    relations = relations_of_sluice(request, statement.relations)
+    snapshots = at_one_moment(current_tables(relations), table, request.if_version)
+    if table.location in snapshots:
         with table.begin(read_version=snapshots[table.location].version, **request.terms) as part:
-            insert_into(request, statement, part, table, lambda _: {**snapshots, table.location: TransactionRows(part)})
+            own = {table.location: TransactionRows(part)}
+            insert_into(request, statement, part, table, sources_of(request, relations, {**snapshots, **own}))
         return
-    inserted = rows_of(request, statement, table.struct, table.partition_columns)
+    inserted = rows_of(request, statement, table.struct, table.partition_columns, sources_of(request, relations, snapshots))
     with filled_in(request, statement.target):
         if inserted.replaces is None:
             table.append(inserted.rows, merge_schema=statement.evolves, **request.terms)
@@ -66,9 +67,9 @@ def insert(request: LocalRequest, statement: Insert, table: Table) -> None:
             table.overwrite(inserted.rows, replaces, merge_schema=evolves, read_version=read_at, **request.terms)
 
 
-def insert_into(request: LocalRequest, statement: Insert, part: Transaction, table: Table, reading: Reading) -> None:
+def insert_into(request: LocalRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
     """Add or replace rows in an open transaction."""
-    inserted = rows_of(request, statement, part.struct, table.partition_columns, reading)
+    inserted = rows_of(request, statement, part.struct, table.partition_columns, sources)
     with filled_in(request, statement.target):
         if inserted.replaces is None:
             part.append(inserted.rows, merge_schema=statement.evolves)
@@ -77,14 +78,14 @@ def insert_into(request: LocalRequest, statement: Insert, part: Transaction, tab
 
 
 def rows_of(
-    request: LocalRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str], reading: Reading = at_one_moment
+    request: LocalRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str], sources: Sequence[Source]
 ) -> InsertedRows:
     """What an INSERT into a table with this schema writes."""
     fixed = partition_of(request, statement.partition, schema, partition_columns)
     replaces = _replaced_by(request, statement, schema, partition_columns)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
     defaults, left_out = left_to_table(request, statement, schema, fixed)
-    rows = query(request, spans, statement.relations, defaults, reading)
+    rows = query(request, spans, sources, defaults)
     rows = rows.rename_columns(names_for(request, statement, rows.column_names, schema, fixed)).drop_columns(left_out)
     columns = {name.lower() for name in rows.column_names}
     for name in partition_columns:  # other columns may be left out as they are
@@ -108,7 +109,7 @@ def create_with_rows(request: LocalRequest, statement: Create, definition: Defin
     assert statement.query is not None
     table = None if place is None else opened(place)
     read_version = 0 if table is None else table.version
-    rows = query(request, (statement.query,), statement.relations)
+    rows = query(request, (statement.query,), latest(request, statement.relations))
     schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
     if table is None:
         location = definition.location or catalog_of(request).new_location(statement.target.quoted)

@@ -24,10 +24,9 @@ from ...storage.schema.datatypes import StructType
 from ...tables.read.table_snapshot import TableSnapshot
 from ..parse.cursor import Name, Span, tokens_of, words_in
 from ..parse.reading import FIRST_WORDS, Other
-from ..parse.relations import Relation
-from ..places import edits_of, known_place, relations_of_sluice
+from ..places import edits_of, known_place
 from ..request import Edit, Locks, Place
-from ..sources import ChangeRange, Reading, Source, TransactionRows, at_one_moment, sources_of
+from ..sources import ChangeRange, Source, TransactionRows, latest
 from .database import Connected, bound_name, known_part, needs_spark, parsed, run
 from .dialect import named_as_in_spark
 
@@ -144,23 +143,22 @@ def whole_query(request: LocalRequest, statement: Other) -> pa.Table:
     if first not in QUERIES:
         raise request.needs_spark(whole, f"{first} is no statement that sluice carries out itself")
     edits = [Edit(begin, begin + len("TABLE"), "SELECT * FROM")] if first == "TABLE" else []
-    return query(request, (whole,), statement.relations, edits, at_one_moment)
+    return query(request, (whole,), latest(request, statement.relations), edits)
 
 
 def query(
     request: LocalRequest,
     spans: Sequence[Span],
-    relations: Sequence[Relation],
+    sources: Sequence[Source],
     edits: Sequence[Edit] = (),
-    reading: Reading = at_one_moment,
 ) -> pa.Table:
-    """The rows of the query in these parts of the text; `reading` gives those of its tables.
+    """The rows of the query in these parts of the text; `sources` are the tables of the statement.
 
     Raises UnsupportedFeature ("Spark") for what DuckDB cannot run.
     """
     whole = Span(spans[0].start, spans[-1].end)
-    inside = [each for each in relations if whole.start <= each.start and each.end <= whole.end]
-    views, names = _views(request, inside, reading)
+    inside = [each for each in sources if whole.start <= each.relation.start and each.relation.end <= whole.end]
+    views, names = _views(request, inside)
     tree = named_as_in_spark(parsed(request, whole, request.sql(spans, [*edits, *names])))
     mentioned = _mentioned(tree)
     where = _where(tree, next(iter(views.values()))) if len(views) == 1 and tree.find(exp.Placeholder) is None else None
@@ -169,18 +167,15 @@ def query(
     return run(request, whole, tree, {view: _rows(request, each, mentioned, where) for view, each in views.items()}, columns)
 
 
-def as_views(request: LocalRequest, relations: Sequence[Relation], reading: Reading) -> tuple[list[Edit], dict[str, pa.Table]]:
+def as_views(request: LocalRequest, sources: Sequence[Source]) -> tuple[list[Edit], dict[str, pa.Table]]:
     """The whole tables of subqueries by the names that the edits put in the places of theirs."""
-    views, names = _views(request, relations, reading)
+    views, names = _views(request, sources)
     _check_size(request, Span(0, len(request.text)), views.values(), None)
     return names, {view: _rows(request, each, None, None) for view, each in views.items()}
 
 
-def _views(request: LocalRequest, relations: Sequence[Relation], reading: Reading) -> tuple[dict[str, Source], list[Edit]]:
+def _views(request: LocalRequest, sources: Sequence[Source]) -> tuple[dict[str, Source], list[Edit]]:
     """What is read, by the names of the views, and the edits that put these names into the text."""
-    if not relations:
-        return {}, []
-    sources = sources_of(request, relations_of_sluice(request, relations), reading)
     views = {f"__sluice_t{number}": each for number, each in enumerate(sources)}
     return views, [edit for view, each in views.items() for edit in edits_of(request.text, each.relation, view, each.columns)]
 

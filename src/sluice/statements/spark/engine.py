@@ -22,10 +22,10 @@ from ..parse.maintenance import Optimize
 from ..parse.reading import Malformed, Other, Statement
 from ..parse.rows import Insert, Merge
 from ..parse.tables import Create
-from ..places import relations_of_sluice, target_edits
+from ..places import target_edits
 from ..reports import Answer
 from ..request import Edit
-from ..sources import at_one_moment
+from ..sources import latest
 from .names import about_names
 from .queries import by_spark, frame, query, views_of
 from .request import SparkRequest
@@ -49,7 +49,7 @@ def carry_out(request: SparkRequest, statement: Statement) -> DataFrame:
     relations = getattr(statement, "relations", ())
     target = None if isinstance(statement, Create) else getattr(statement, "target", None)
     names = [each for each in (target, *(each.name for each in relations)) if each is not None]
-    return by_spark(request, relations_of_sluice(request, relations), names)
+    return by_spark(request, relations, names)
 
 
 def creates(request: SparkRequest, statement: Create | Malformed) -> bool:
@@ -72,7 +72,7 @@ def sought(request: SparkRequest, statement: RowChange | Optimize, table: Table)
     """What is known of the rows that a statement looks for, as a condition."""
     if isinstance(statement, Optimize):
         return ANY if statement.where is None else _condition(request, table.struct, request.expression(statement.where), None)
-    with views_of(request, relations_of_sluice(request, statement.relations), at_one_moment) as edits:
+    with views_of(request, latest(request, statement.relations)) as edits:
         edits = [*edits, *target_edits(request, statement, table.struct.names)]
         if isinstance(statement, Merge):
             return _matching(request, statement, table.struct, edits)
@@ -84,7 +84,7 @@ def sought(request: SparkRequest, statement: RowChange | Optimize, table: Table)
 def new_rows(request: SparkRequest, statement: Insert, table: Table) -> NewRows:
     """What is known of the rows that an INSERT would write."""
     schema = table.struct
-    with views_of(request, relations_of_sluice(request, statement.relations), at_one_moment) as edits:
+    with views_of(request, latest(request, statement.relations)) as edits:
         inserted = insertion(request, statement, schema, table.partition_columns, edits)
         replaces = None if inserted.mode == "append" else inserted.options.get("replaceWhere") or ANY
         reads = reads_of(inserted.frame, table.location, schema)

@@ -27,10 +27,11 @@ from ...spark_integration.schemas import to_spark
 from ...tables.read.table_snapshot import TableSnapshot
 from ..parse.cursor import Name
 from ..parse.reading import Other
-from ..places import SluiceRelation, edits_of, not_found, relations_of_sluice, similar_names
+from ..parse.relations import Relation
+from ..places import edits_of, not_found, relations_of_sluice, similar_names
 from ..reports import Answer
 from ..request import Edit
-from ..sources import Bound, ChangeRange, Reading, Source, TransactionRows, at_one_moment, sources_of
+from ..sources import Bound, ChangeRange, Source, TransactionRows, latest
 from .request import SparkRequest
 
 
@@ -38,30 +39,30 @@ def query(request: SparkRequest, statement: Other) -> DataFrame:
     """The rows of a query, or whatever Spark's own statement gives, with the tables of sluice that it names."""
     words = statement.words
     is_view = words[:1] == ("CACHE",) or (words[:1] == ("CREATE",) and "VIEW" in request.text.upper())
-    relations = relations_of_sluice(request, statement.relations)
-    if is_view and relations:
+    if is_view and (ours := relations_of_sluice(request, statement.relations)):
         raise request.unsupported(
-            relations[0].relation.name,
+            ours[0].relation.name,
             "a view keeps its text, and would look for this table when sluice is not asked; use "
             "spark.sql('SELECT ...').createOrReplaceTempView(name), which keeps the versions of this moment",
             "views",
         )
-    return by_spark(request, relations, [each.name for each in statement.relations], explains=words[:1] == ("EXPLAIN",))
+    return by_spark(request, statement.relations, [each.name for each in statement.relations], explains=words[:1] == ("EXPLAIN",))
 
 
-def by_spark(request: SparkRequest, relations: Sequence[SluiceRelation], names: Sequence[Name], *, explains: bool = False) -> DataFrame:
+def by_spark(request: SparkRequest, relations: Sequence[Relation], names: Sequence[Name], *, explains: bool = False) -> DataFrame:
     """What Spark says to the text, with the tables of sluice in it; an unknown table gets the most similar names."""
+    sources = latest(request, relations)
     try:
-        with views_of(request, relations, at_one_moment) as edits:
+        with views_of(request, sources) as edits:
             rows = request.by_spark(edits)
-            return _with_files(request.spark, rows) if explains and relations else rows
+            return _with_files(request.spark, rows) if explains and sources else rows
     except ParseException:
         request.require_readable()  # the text that was edited is no text to show
         raise
     except AnalysisException as error:
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             raise
-        ours = [each.relation.name for each in relations]
+        ours = [each.relation.name for each in sources]
         unknown = next((name for name in names if name not in ours and name.path is None and not request.is_own(name)), None)
         if unknown is None or not similar_names(request, unknown):
             raise
@@ -78,19 +79,16 @@ def _with_files(spark: SparkSession, plan: DataFrame) -> DataFrame:
 
 
 @contextmanager
-def views_of(request: SparkRequest, relations: Sequence[SluiceRelation], reading: Reading) -> Iterator[list[Edit]]:
+def views_of(request: SparkRequest, sources: Sequence[Source]) -> Iterator[list[Edit]]:
     """Within the block the tables are temporary views; gives the edits that put the views' names into the text.
 
     Spark takes the rows' plans over when it analyses a query, so a query that is made in the block may be run after it.
     """
     use_session(request.spark)
-    if not relations:
-        yield []
-        return
     names: list[str] = []
     try:
         edits: list[Edit] = []
-        for source in sources_of(request, relations, reading):
+        for source in sources:
             names.append(f"__sluice_{uuid.uuid4().hex}")
             _rows(request, source).createTempView(names[-1])
             edits += edits_of(request.text, source.relation, names[-1], source.columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -32,9 +31,9 @@ from ..parse.cursor import Span
 from ..parse.rows import Assignment, Delete, Insert, Merge, MergeClause
 from ..parse.tables import Create
 from ..partitions import equals, left_to_table, names_for, partition_of
-from ..places import catalog_of, relations_of_sluice, target_edits, title
+from ..places import catalog_of, target_edits, title
 from ..request import Edit, Place
-from ..sources import Reading, at_one_moment
+from ..sources import Source, latest
 from .queries import views_of
 from .request import SparkRequest
 
@@ -43,17 +42,16 @@ from .request import SparkRequest
 
 def insert(request: SparkRequest, statement: Insert, table: Table) -> None:
     """Add or replace rows, in a commit of its own."""
-    moment = partial(at_one_moment, target=table, if_version=request.if_version)
-    with views_of(request, relations_of_sluice(request, statement.relations), moment) as edits:
+    with views_of(request, latest(request, statement.relations, table, request.if_version)) as edits:
         rows = insertion(request, statement, table.struct, table.partition_columns, edits)
         missing = TableNotFound(f"the table {title(statement.target)} is gone", name=title(statement.target))
         save(rows.frame, table.location, Write(rows.mode, rows.options), missing=missing)
 
 
-def insert_into(request: SparkRequest, statement: Insert, part: Transaction, table: Table, reading: Reading) -> None:
+def insert_into(request: SparkRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
     """Add or replace rows in an open transaction."""
     schema = part.struct
-    with views_of(request, relations_of_sluice(request, statement.relations), reading) as edits:
+    with views_of(request, sources) as edits:
         rows = insertion(request, statement, schema, table.partition_columns, edits)
         evolves = statement.evolves or evolves_schemas(request.spark)
         with as_the_table_stores(rows.frame, schema, evolves=evolves) as fitting:
@@ -133,7 +131,7 @@ def create_with_rows(request: SparkRequest, statement: Create, definition: Defin
     options = _options(request)
     if definition.properties:
         options.set("properties", json.dumps(definition.properties))
-    with views_of(request, relations_of_sluice(request, statement.relations), at_one_moment) as edits:
+    with views_of(request, latest(request, statement.relations)) as edits:
         frame = request.query([statement.query], edits)
         if place is not None:
             replacing = options.but(overwriteSchema="true")
@@ -151,11 +149,11 @@ def create_with_rows(request: SparkRequest, statement: Create, definition: Defin
 # -- UPDATE, DELETE, MERGE -----------------------------------------------------------------------------------------------
 
 
-def change(request: SparkRequest, statement: RowChange, part: Transaction, reading: Reading) -> RowCounts:
+def change(request: SparkRequest, statement: RowChange, part: Transaction, sources: Sequence[Source]) -> RowCounts:
     """Change rows. The transaction depends on what Spark's views in subqueries read of the table."""
     for view in _views_in_subqueries(request, statement):
         depend_on_reads(part, view)
-    with views_of(request, relations_of_sluice(request, statement.relations), reading) as edits:
+    with views_of(request, sources) as edits:
         own = target_edits(request, statement, part.struct.names)
         return merge_rows(part, request.spark, _merge_request(request, statement, [*edits, *own]))
 
