@@ -23,7 +23,7 @@ from .parse.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
 from .parse.locks import Lock, ShowState, Unlock
 from .parse.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from .parse.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement, read
+from .parse.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement
 from .parse.rows import Delete, Insert, Merge, Truncate, Update
 from .parse.tables import Clone, Create, Describe, Drop, Like, Show, ShowTables, Undrop
 from .places import not_found, opened, relations_of_sluice, required_place
@@ -55,9 +55,8 @@ _OURS_ALONE: Final = (Optimize, Compact, Vacuum, Restore, Generate, CopyInto, Re
 """Statements that Spark does not have; Delta Lake has most of them."""
 
 
-def run(engine: Engine[R, T], request: R) -> T:
-    """Carry out the request's statement. A statement that raises has written nothing."""
-    statement = read(request.text)
+def run(engine: Engine[R, T], request: R, statement: Statement) -> T:
+    """Carry out the request's statement. One that raises has written nothing."""
     with nullcontext() if isinstance(statement, Unlock) else request.under_locks():
         return _run(engine, request, statement)
 

@@ -5,8 +5,8 @@ INSERT casts by Spark's ANSI rule, by which no text becomes another type; UPDATE
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -82,7 +82,7 @@ def rows_of(
 ) -> InsertedRows:
     """What an INSERT into a table with this schema writes."""
     fixed = partition_of(request, statement.partition, schema, partition_columns)
-    replaces = _replaced_by(request, statement, schema, partition_columns)
+    replaces = _replaced_by(request, statement, schema, fixed)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
     defaults, left_out = left_to_table(request, statement, schema, fixed)
     rows = query(request, spans, sources, defaults)
@@ -94,13 +94,12 @@ def rows_of(
     return InsertedRows(stored(request, statement.query, rows, schema), replaces)
 
 
-def _replaced_by(request: LocalRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str]) -> str | None:
-    """The condition of the rows that an INSERT replaces; "" for all, None for none."""
+def _replaced_by(request: LocalRequest, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> str | None:
+    """The condition of the rows that an INSERT replaces, whose partition is `fixed`; "" for all, None for none."""
     if statement.if_not_exists:
         raise request.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
     if statement.where is not None:
         return request.expression(statement.where)
-    fixed = partition_of(request, statement.partition, schema, partition_columns)
     return (equals(fixed, schema) if fixed else "") if statement.overwrite else None
 
 

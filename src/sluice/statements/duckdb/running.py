@@ -41,8 +41,9 @@ def run(
     """
     request = LocalRequest(text, args, coordinator, storage_options, max_bytes, locks)
     try:
-        _require_something_at_commas(request, bare(read(text)))
-        return carry_out(engine, request)
+        statement = read(text)
+        _require_something_at_commas(request, bare(statement))
+        return carry_out(engine, request, statement)
     finally:
         for each in request.connections:
             each.close()

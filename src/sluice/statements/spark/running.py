@@ -40,11 +40,11 @@ def sql(
     catch; a statement that raises has written nothing.
     """
     with as_spark_users_know():
-        request = SparkRequest(spark, text, args, coordinator, storage_options)
+        request, statement = SparkRequest(spark, text, args, coordinator, storage_options), read(text)
         if not is_classic(spark):
-            _require_classic(request, bare(read(text)))
+            _require_classic(request, bare(statement))
         try:
-            return run(engine, request)
+            return run(engine, request, statement)
         except PySparkAttributeError as missing:
             if is_classic(spark):
                 raise
