@@ -26,7 +26,7 @@ from ..statements.duckdb.database import NEEDS_SPARK
 from ..statements.duckdb.queries import LocalRequest
 from ..statements.duckdb.running import run
 from ..statements.parse.cursor import Name, Span
-from ..statements.parse.loading import Attach
+from ..statements.parse.maintenance import Attach
 from ..statements.parse.namespaces import Comment, CreateNamespace, DropNamespace
 from ..statements.parse.reading import Other, bare, read
 from ..statements.parse.relations import Changes

@@ -31,7 +31,7 @@ from ..storage.stores.location import normalise, open_store
 from ..storage.stores.objects import ObjectStore
 from ..tables.table import Table
 from ..tables.transaction import Transaction
-from .parse.loading import CopyInto
+from .parse.maintenance import CopyInto
 from .places import opened
 from .reports import Answer
 from .request import Place, Request

@@ -16,8 +16,7 @@ from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.write.terms import ChangeArgs
 from .definitions.tables import struct_of
-from .parse.loading import Analyze, Attach, Detach, Reorganise, Repair
-from .parse.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
+from .parse.maintenance import Analyze, Attach, Compact, Convert, Detach, Generate, Optimize, Reorganise, Repair, Restore, Vacuum
 from .parse.tables import Clone
 from .partitions import partition_condition
 from .places import catalog_of, opened, title

@@ -18,14 +18,12 @@ from .loading import copy_into
 from .parse.altering import Alter, DropPartitions
 from .parse.compound import Atomic, ExplainConflict
 from .parse.cursor import Span
-from .parse.foreign import Foreign
-from .parse.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
 from .parse.locks import Lock, ShowState, Unlock
-from .parse.maintenance import Compact, Convert, Generate, Optimize, Restore, Vacuum
+from .parse.maintenance import Analyze, Attach, Compact, Convert, CopyInto, Detach, Generate, Optimize, Reorganise, Repair, Restore, Vacuum
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from .parse.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement
 from .parse.rows import Delete, Insert, Merge, Truncate, Update
-from .parse.tables import Clone, Create, Describe, Drop, Like, Show, ShowTables, Undrop
+from .parse.tables import Clone, Create, Describe, Drop, Foreign, Like, Show, ShowTables, Undrop
 from .places import not_found, opened, relations_of_sluice, required_place
 from .reports import NOTHING, Answer, affected, merged
 from .request import Place, Request

@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 import sluice
 from sluice.coordinator.service.connect import release
 from sluice.statements.duckdb.running import run
-from sluice.statements.parse.loading import Attach
-from sluice.statements.parse.maintenance import Convert
+from sluice.statements.parse.maintenance import Attach, Convert
 from sluice.statements.parse.namespaces import CreateNamespace, DropNamespace, ShowNamespaces
 from sluice.statements.parse.reading import Malformed, Statement, read
 from sluice.statements.parse.tables import Undrop

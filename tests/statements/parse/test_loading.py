@@ -6,8 +6,7 @@ import pytest
 
 from sluice.statements.parse.altering import Alter
 from sluice.statements.parse.cursor import Name, Span
-from sluice.statements.parse.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
-from sluice.statements.parse.maintenance import Compact
+from sluice.statements.parse.maintenance import Analyze, Attach, Compact, CopyInto, Detach, Reorganise, Repair
 from sluice.statements.parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from sluice.statements.parse.reading import Malformed, read
 from sluice.statements.parse.tables import Like

@@ -15,8 +15,7 @@ from ..engine import Engine, R
 from ..parse.altering import Alter, DropPartitions
 from ..parse.compound import Atomic, Part
 from ..parse.cursor import Span
-from ..parse.loading import Analyze, CopyInto, Reorganise, Repair
-from ..parse.maintenance import Compact, Optimize, Restore
+from ..parse.maintenance import Analyze, Compact, CopyInto, Optimize, Reorganise, Repair, Restore
 from ..parse.reading import IfVersion, Malformed, Other
 from ..parse.rows import Delete, Insert, Merge, Truncate, Update
 from ..parse.tables import Create

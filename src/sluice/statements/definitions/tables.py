@@ -24,8 +24,7 @@ from ...tables.table import Table
 from ..parse.altering import Alter, ColumnAction
 from ..parse.columns import Check, Column
 from ..parse.cursor import Name, Span, position
-from ..parse.foreign import Foreign
-from ..parse.tables import Create, Drop, Like, Undrop
+from ..parse.tables import Create, Drop, Foreign, Like, Undrop
 from ..places import catalog_of, exists, opened, title, unknown_column
 from ..reports import NOTHING, Answer
 from ..request import Place, Request

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
-from . import compound, foreign, loading, locks, maintenance, namespaces, rows, tables
+from . import compound, locks, maintenance, namespaces, rows, tables
 from .cursor import Cursor, Name, Span, Token, Unreadable, tokens_of, words_in
 from .relations import Relation, definitions_before, relations_in
 
@@ -54,7 +54,7 @@ class Parameter:
     at: Span
 
 
-_Plain: TypeAlias = rows.Statement | maintenance.Statement | tables.Statement | namespaces.Statement | loading.Statement | foreign.Statement
+_Plain: TypeAlias = rows.Statement | maintenance.Statement | tables.Statement | namespaces.Statement
 Statement: TypeAlias = "_Plain | locks.Statement | compound.Statement | IfVersion | Other | Malformed"
 
 _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
@@ -62,8 +62,6 @@ _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] 
     **maintenance.READERS,
     **tables.READERS,
     **namespaces.READERS,
-    **loading.READERS,
-    **foreign.READERS,
     **locks.READERS,
 }
 ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK GENERATE OPTIMIZE REORG RESTORE UNDROP VACUUM")
