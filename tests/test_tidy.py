@@ -52,7 +52,6 @@ PHASES = {
     "..schemas",
     ".writer",
     ".write_plan",
-    ".write_commit",
     *STREAMS,
 }
 SQL = {"..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}

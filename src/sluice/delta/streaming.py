@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from ..spark_integration.active_session import user_metadata_of
-from ..spark_integration.data_source.write_commit import opened
+from ..spark_integration.data_source.write_plan import opened
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.analysis import Clause

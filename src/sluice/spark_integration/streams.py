@@ -23,7 +23,7 @@ from ..storage.errors import InvalidRequest, SluiceError, TableNotFound, Unsuppo
 from ..tables.client.address import TableAddress
 from ..tables.maintain.auto_compaction import AutoCompaction
 from ..tables.write.terms import mark_of, marked
-from .data_source.write_commit import is_written, opened
+from .data_source.write_plan import is_written, opened
 from .data_source.writer import QUERY_ID
 from .errors import as_spark_users_know, failed_query, original
 

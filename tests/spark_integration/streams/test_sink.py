@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 import sluice
-from sluice.spark_integration.data_source import write_commit
+from sluice.spark_integration.data_source import write_plan
 from sluice.spark_integration.session import saving
 from sluice.tables.maintain.auto_compaction import FILES_MIN
 from sluice.tables.write.terms import mark_of, marked
@@ -129,7 +129,7 @@ def test_another_run_commits_between_the_look_and_the_commit(place: Place, feed:
     feed.drain(place)
     batch = query_of(feed.checkpoint), 1
     feed.ids(2)
-    real = write_commit.commit
+    real = write_plan.commit
 
     def commit(*arguments: Any) -> None:
         with marked(batch, mark_of(1, b"other offsets")):

@@ -68,13 +68,13 @@ class SluiceWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what the tasks wrote, once however often it is called. Raises the errors of `Table.append`."""
-        from .write_commit import commit
+        from .write_plan import commit
 
         commit(self._plan, self._options, [each for message in messages if isinstance(message, FilesWritten) for each in message.files])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log it, and leave the files to garbage collection: Spark also calls this after a commit that succeeded."""
-        from .write_commit import abort
+        from .write_plan import abort
 
         abort(self._plan, self._options)
 
@@ -121,7 +121,7 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         """Commit what the tasks wrote, once however often the batch is repeated. Raises the errors of `Table.append`."""
-        from .write_commit import commit_batch
+        from .write_plan import commit_batch
 
         written = [each for each in messages if isinstance(each, BatchWritten)]
         if written:  # without a task there are no rows
@@ -130,7 +130,7 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         """Log it, and leave the files to garbage collection: Spark also calls this after a commit that succeeded."""
-        from .write_commit import abort
+        from .write_plan import abort
 
         plan = next((each.plan for each in messages if isinstance(each, BatchWritten)), None)
         if plan is not None:

@@ -19,8 +19,7 @@ from ...tables.manage.creation import finish_naming
 from ...tables.planned_writes import abandon_plan
 from ...tables.table import Table
 from ..active_session import evolves_schemas, use_session, user_metadata_of
-from ..data_source.write_commit import commit, open_table
-from ..data_source.write_plan import is_repeated, plan_for
+from ..data_source.write_plan import commit, is_repeated, open_table, plan_for
 from ..files.writing import written_by_executors
 from ..options import WriteOptions
 from ..rows.assignments import as_the_table_stores
