@@ -317,7 +317,7 @@ def test_whoever_publishes_forgets_old_refusals_now_and_then(world: World, clien
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/t-")
     for _ in range(12):
         aged.append()
-        assert aged.coordinated.background.drain(30.0)
+        assert aged.coordinated._helping.drain(30.0)
     assert days_of(world) == {}
 
 

@@ -5,6 +5,7 @@ A log file that another version's copy overwrote, or that was damaged, while cli
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -186,6 +187,7 @@ def test_a_log_in_order_is_looked_at_and_nothing_is_said(table: sluice.Table) ->
     for _ in range(10):
         table.append(ROWS)
     table.close()
+    assert table.coordinated._helping.drain(10)
     table.coordinated.publisher.recent_files.require_sound()
     assert table.snapshot().version == 16
 
@@ -198,5 +200,27 @@ def test_a_log_that_was_cleaned_up_is_no_damage(table: sluice.Table, place: Path
     for _ in range(12):
         table.append(ROWS)
     table.close()
+    assert table.coordinated._helping.drain(10)
     table.coordinated.publisher.recent_files.require_sound()
     assert sluice.Table.open(place, coordinator=table._access.address.coordinator).version == 18
+
+
+def test_a_look_at_the_log_delays_no_publication(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store answers no look, as one that takes long; what was acknowledged as ratified is published meanwhile."""
+    looked, go = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        looked.set()
+        assert go.wait(30)
+
+    files = table.coordinated.publisher.recent_files
+    monkeypatch.setattr(files, "due", lambda: True)
+    monkeypatch.setattr(files, "look", wait)
+    try:
+        table.append(ROWS, ack="ratified")
+        assert looked.wait(10)
+        last = table.append(ROWS, ack="ratified")
+        assert table.coordinated.background.drain(10)
+        assert table.coordinated.published_version() == last.version
+    finally:
+        go.set()

@@ -56,14 +56,14 @@ class CoordinatedTable:
         """The leases that are granted on the table, and stop commits."""
         self.background = Background(self._see_published)
         """Work for the table after its caller went on."""
-        self.publisher = Publisher(context, self.log, self.background.submit)
+        self._helping = Background(self._see_published)
+        """What may wait: versions of others, after a patience, and looks at the log. This client's own versions do not wait for it."""
+        self.publisher = Publisher(context, self.log, self._helping.submit)
         self.verdicts = Verdicts(context, self.log)
         self.last_committed = -1
         """The highest version that a caller has seen committed; -1 for none."""
         self.alone = True
         """Whether the last batch of this client had only one transaction: then the next one may do without a slot."""
-        self._helping = Background(self._see_published)
-        """Publishes for others, after a patience; this client's own publications do not wait for it."""
         self._head: Head | None = None
         self._lock = ForkSafeLock()
         self._others: dict[str, CoordinatedTable] = {}
