@@ -220,6 +220,7 @@ def test_a_look_at_the_log_delays_no_publication(table: sluice.Table, monkeypatc
         table.append(ROWS, ack="ratified")
         assert looked.wait(10)
         last = table.append(ROWS, ack="ratified")
+        assert last is not None
         assert table.coordinated.background.drain(10)
         assert table.coordinated.published_version() == last.version
     finally:
