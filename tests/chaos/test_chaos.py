@@ -1,4 +1,7 @@
-"""The faults: the seed decides them, the lines carry them out; and a run of some seconds."""
+"""The faults: the seed decides them, the lines carry them out; and a run of some seconds.
+
+Servers of ZooKeeper that tests kill: one that refuses its own data gets those of the others.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
-from .object_store import KINDS
-from .run import Plan, run_chaos, summary
-from .schedule import CONSUMERS, PROCESSES, SERVERS, SPARK, STORE, WIRES, fault_schedule
-from .wires import Wires
+from tests.chaos.ensemble import Ensemble
+from tests.chaos.object_store import KINDS
+from tests.chaos.run import Plan, run_chaos, summary
+from tests.chaos.schedule import CONSUMERS, PROCESSES, SERVERS, SPARK, STORE, WIRES, fault_schedule
+from tests.chaos.wires import Wires
 
 NAMES = ["a", "b", "spark", "consumer"]
 
@@ -118,3 +123,32 @@ def test_half_a_minute_of_real_trouble(tmp_path: Path) -> None:
     assert told["faults"] > 10
     assert told["reads"] > 10
     assert told["consumed"] > 10
+
+
+@pytest.mark.zookeeper
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_server_whose_epoch_is_older_than_its_data_starts_without_them(tmp_path: Path) -> None:
+    """It was killed between the leader's snapshot and its note of the leader's epoch: here the note is put back."""
+    servers = Ensemble(tmp_path / "servers")
+    try:
+        servers.start()
+        client = KazooClient(servers.hosts)
+        client.start()
+        client.create("/there")
+        client.stop()
+        client.close()
+        victim = (servers.leader() + 1) % 3
+        servers.kill(victim)
+        servers.start_server(victim)
+        servers.await_service()  # it has what was written
+        servers.kill(victim)
+        folder = tmp_path / "servers" / f"server-{victim + 1}"
+        note = folder / "data" / "version-2" / "currentEpoch"
+        note.write_text("0")
+        servers.start_server(victim)
+        servers.await_service()
+        assert note.read_text().strip() != "0"
+        assert "is older than the last zxid" in (folder / "server.log").read_text(), "it never refused its data"
+    finally:
+        servers.close()

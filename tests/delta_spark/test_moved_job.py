@@ -1,7 +1,11 @@
-"""The job that was moved by changing two words: on Delta Lake, with the two words changed back, it writes the same rows."""
+"""The job that was moved by changing two words: on Delta Lake, with the two words changed back, it writes the same rows.
+
+Another test compares `sluice.delta` with a list of delta-spark's API. This one compares the list with the installed delta-spark.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_moved_job import JOB, on_delta_lake, printed
+from tests.delta_spark.engine import PYTHON
+from tests.examples.test_examples import JOB, on_delta_lake, printed
 
 pytestmark = pytest.mark.delta_spark
 
@@ -38,3 +43,14 @@ def _rows_of(python: str, job: Path, folder: Path, **environment: str) -> dict[s
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return printed(done.stdout)
+
+
+def test_the_list_of_classes_methods_and_parameters_is_that_of_delta_spark() -> None:
+    command = [os.environ[PYTHON], str(Path(__file__).with_name("python_api.py"))]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}).stdout)
+    listed = json.loads(Path(__file__).parents[1].joinpath("delta", "delta_spark_api.json").read_text())
+    found["tables"]["IdentityGenerator"] = listed["tables"][
+        "IdentityGenerator"
+    ]  # a dataclass: its fields, compared by their names in tests/delta
+    assert found["tables"] == listed["tables"]
+    assert found["exceptions"] == sorted(listed["exceptions"])

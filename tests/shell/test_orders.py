@@ -1,8 +1,20 @@
-"""What people type beside SQL, and what the shell says beside rows."""
+"""What people type beside SQL, and what the shell says beside rows.
+
+Every type has one form in JSON, which does not depend on the row.
+The shell shows what a program writes during its start only if the start fails, and always what it writes later.
+The prompt: statements of several lines, history, completion, and the end.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +24,10 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+import sluice
 from sluice.cli import main
-from sluice.shell.engines import Engines
+from sluice.shell.engines import Engines, held_back
+from sluice.shell.printing import as_csv, as_json, values_of
 from sluice.shell.prompting import Completing, order_in, typed
 from sluice.shell.running import Shell, ShellOptions
 from sluice.statements.duckdb.queries import LocalRequest
@@ -151,3 +165,172 @@ def test_the_shell_says_why_it_starts_spark(coordinator: str, monkeypatch: pytes
         engines.run("SELECT frobnicate(1)")
     why = "DuckDB has no frobnicate, or one that may give another answer than Spark's"
     assert said == [f"-- starting Spark: this statement needs it ({why})"]
+
+
+INTERVALS = pa.month_day_nano_interval()
+FORMS: list[tuple[Any, pa.DataType, Any]] = [
+    (True, pa.bool_(), True),
+    (2**63 - 1, pa.int64(), 2**63 - 1),
+    (0.1, pa.float32(), 0.1),
+    (0.5, pa.float16(), 0.5),
+    (0.1, pa.float64(), 0.1),
+    (float("nan"), pa.float64(), "NaN"),
+    (float("inf"), pa.float32(), "Infinity"),
+    (float("-inf"), pa.float64(), "-Infinity"),
+    (Decimal("2.50"), pa.decimal128(10, 2), "2.50"),
+    (Decimal("0E-10"), pa.decimal128(20, 10), "0.0000000000"),
+    (Decimal(7), pa.decimal256(60, 0), "7"),
+    ("a", pa.large_string(), "a"),
+    ("a", pa.string_view(), "a"),
+    (b"\x00\xff", pa.binary(), "00FF"),
+    (b"ab", pa.binary(2), "6162"),
+    (19_782, pa.date32(), "2024-02-29"),
+    (10**7, pa.date32(), "29349-01-26"),
+    (1_500_000, pa.timestamp("us"), "1970-01-01T00:00:01.500000"),
+    (1_000_000_001, pa.timestamp("ns", "Europe/Paris"), "1970-01-01T00:00:01Z"),
+    (253_402_300_800, pa.timestamp("s", "UTC"), "10000-01-01T00:00:00Z"),
+    (3_600, pa.time32("s"), "01:00:00"),
+    (1_500_000_000, pa.time64("ns"), "00:00:01.500000"),
+    (90_061_500_000, pa.duration("us"), "P1DT1H1M1.5S"),
+    (-500, pa.duration("ms"), "PT-0.5S"),
+    (0, pa.duration("s"), "PT0S"),
+    ((14, 3, 4_000_000_000), INTERVALS, "P1Y2M3DT4S"),
+    ((-1, 0, 0), INTERVALS, "P-1M"),
+    ([1, None], pa.list_(pa.int8()), [1, None]),
+    ([Decimal("1.0")], pa.list_(pa.decimal128(3, 1), 1), ["1.0"]),
+    ([(True, float("nan"))], pa.map_(pa.bool_(), pa.float64()), {"true": "NaN"}),
+    ({"a": [{"b": b"x"}]}, pa.struct([("a", pa.list_(pa.struct([("b", pa.binary())])))]), {"a": [{"b": "78"}]}),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "form"), FORMS, ids=lambda each: str(each)[:40])
+def test_each_type_has_one_form(value: Any, kind: pa.DataType, form: Any) -> None:
+    """Also where a batch begins in the middle of an array, beside null, and in nested values."""
+    array = pa.array([None, value, None, value], kind)
+    assert values_of(array) == [None, form, None, form]
+    assert values_of(array[1:2]) == [form]
+    rows = pa.table({"a": array})
+    assert [json.loads(line)["a"] for line in as_json(rows)] == [None, form, None, form]
+    assert len(list(as_csv(rows))) == 5
+
+
+def test_dictionaries_and_nulls() -> None:
+    assert values_of(pa.array(["a", None, "a"]).dictionary_encode()) == ["a", None, "a"]
+    assert values_of(pa.nulls(2)) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 AS a, 2 AS a",
+        "SELECT * FROM (SELECT 1 AS id) x JOIN (SELECT 1 AS id) y ON x.id = y.id",
+        "SELECT sum(a) AS s, max(a) AS s FROM (SELECT 1 AS a) v",
+    ],
+)
+def test_columns_of_one_name_are_no_object(run: Callable[..., Any], text: str) -> None:
+    done = run("--json", "-e", text)
+    assert done.exit_code == 2
+    assert "2 columns are called" in done.stderr
+    assert "give each another one" in done.stderr
+    assert done.stdout == ""
+    assert len(run("--csv", "-e", text).stdout.splitlines()[0].split(",")) >= 2
+
+
+def test_fields_of_one_name_are_no_object() -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(sluice.errors.InvalidRequest, match="2 fields of column 'x' are called 'a'"):
+        list(as_json(pa.table({"x": twice})))
+
+
+def test_a_decimal_is_text_in_each_row(run: Callable[..., Any]) -> None:
+    done = run("--json", "-e", "SELECT * FROM VALUES (CAST(0.1 AS DECIMAL(38, 20))), (CAST(2 AS DECIMAL(38, 20))) AS v(d)")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"d": "0.10000000000000000000"}, {"d": "2.00000000000000000000"}]
+
+
+def test_an_interval_ends_no_shell(run: Callable[..., Any]) -> None:
+    done = run("--json", "-e", "SELECT INTERVAL '1' DAY AS a; SELECT INTERVAL '14' MONTH AS a; SELECT array(INTERVAL '1' HOUR) AS a")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"a": "P1D"}, {"a": "P1Y2M"}, {"a": ["PT1H"]}]
+    for form in ((), ("--csv",)):
+        assert "P1D" in run(*form, "-e", "SELECT INTERVAL '1' DAY AS a").stdout
+
+
+PROGRAM = """
+import sys
+print("first", file=sys.stderr, flush=True)
+print("started", flush=True)
+sys.stdin.readline()
+print("second", file=sys.stderr, flush=True)
+"""
+
+
+def started(stderr: int) -> subprocess.Popen[str]:
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "started\n"
+    return program
+
+
+def ended(program: subprocess.Popen[str]) -> None:
+    program.communicate("\n", timeout=60)
+
+
+def test_what_comes_later_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with held_back() as stderr:
+        program = started(stderr)
+    assert told.getvalue() == ""
+    ended(program)
+    deadline = time.monotonic() + 30
+    while "second" not in told.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert told.getvalue() == "second\n"
+
+
+def test_a_failure_tells_what_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    programs: list[subprocess.Popen[str]] = []
+
+    def fail() -> None:
+        with held_back() as stderr:
+            programs.append(started(stderr))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert told.getvalue() == "first\n"
+    ended(programs[0])
+
+
+@pytest.fixture
+def completing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Completing:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "home"))
+    return Completing(lambda text: LocalRequest(text, None, "memory://prompt"))
+
+
+def test_statements_are_typed_in_several_lines_and_remembered(completing: Completing, tmp_path: Path) -> None:
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("SELECT 1,\r';' AS x;\rSELECT 2;\rquit\rSELECT 3;\r")
+        assert list(typed(completing)) == ["SELECT 1,\n';' AS x;", "SELECT 2;"]
+    assert "+SELECT 1," in (tmp_path / "home" / "sql_history").read_text()
+
+
+def test_a_home_that_cannot_be_written_remembers_nothing(completing: Completing, tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("SELECT 1;\rquit\r")
+        assert list(typed(completing)) == ["SELECT 1;"]
+
+
+def test_the_end_of_the_input_ends_the_shell(completing: Completing) -> None:
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("SELECT 1\x03SELECT 2;\r\x04")  # Ctrl-C forgets what was begun
+        assert list(typed(completing)) == ["SELECT 2;"]
+
+
+def test_plain_lines_do_without_a_toolkit(completing: Completing, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter(["SELECT 1", ";", "", "exit"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    assert list(typed(completing)) == ["SELECT 1\n;"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.storage.stores.memory import MemoryStore
 
 from .pictures import files_below, nodes_of
 from .pictures import refused as refused_at
@@ -58,6 +59,14 @@ class Place:
 def place(tmp_path: Path) -> Place:
     """A local location and a coordinator in memory."""
     return Place(str(tmp_path / "flights"), f"memory://{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Place]:
+    """A location in memory, where puts can be held up and the store's clock can be moved."""
+    name = uuid.uuid4().hex
+    yield Place(f"memory://{name}", f"memory://{name}")
+    MemoryStore.open(name).forget()
 
 
 @pytest.fixture

@@ -1,7 +1,12 @@
-"""A transaction is decided once, committed or refused, however often it is filed, and however late somebody looks."""
+"""A transaction is decided once, committed or refused, however often it is filed, and however late somebody looks.
+
+The driver keeps nothing of a transaction when it has answered.
+"""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,9 +14,10 @@ import pytest
 
 from sluice.coordinator.commit.decision import _Resolution
 from sluice.coordinator.commit.transactions import outcome_of
-from sluice.coordinator.errors import Refused
+from sluice.coordinator.errors import ConcurrentModification, Refused
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
+from sluice.coordinator.nodes.presence import TransactionId
 from sluice.coordinator.nodes.records import BatchRecord, Rendering, Verdict
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.rules.refusal import Refusal
@@ -242,3 +248,24 @@ def test_the_same_over_two_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         owner.commit(intents)
     assert heard == ["refused"]
     assert [table.log() for table in world.tables.values()] == [[], []]
+
+
+def test_a_refused_transaction_is_not_held_by_its_refusal() -> None:
+    """Its client's files are kept while it is held, so that must not wait for Python's next collection."""
+    world = World()
+    client = world.client()
+    client.append("old.parquet")
+    stale = client.head()
+    client.commit(rewrite_intent(stale, "old.parquet", "theirs.parquet"))
+    intent = rewrite_intent(stale, "old.parquet", "mine.parquet")
+    intent = replace(intent, transaction_id=TransactionId(intent.transaction_id))
+    held = weakref.ref(intent.transaction_id)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(ConcurrentModification) as refused:
+            client.commit(intent)
+        del intent, refused
+        assert held() is None
+    finally:
+        gc.enable()

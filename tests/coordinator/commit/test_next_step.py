@@ -1,12 +1,20 @@
-"""What a transaction does next, as a table of states."""
+"""What a transaction does next, as a table of states.
+
+Deciding is pure: however a queue is cut into batches, and whichever client decides it, the outcomes are the same (I4).
+"""
 
 from __future__ import annotations
 
 import itertools
+import uuid
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sluice.coordinator.commit.decision import Decision, Queued, resolve, window_start
 from sluice.coordinator.commit.next_step import (
     FINISHED,
     WAIT,
@@ -19,6 +27,14 @@ from sluice.coordinator.commit.next_step import (
     Step,
     next_step,
 )
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.records import Head, Rendering
+from sluice.coordinator.publication.rendering import render
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
+from sluice.coordinator.rules.winner import Member, Winner, winner_of
+from sluice.storage.actions import Metadata, decode_commit
+from tests.coordinator.world import add, app_intent, append_intent, intent_of, no_vectors, remove
+from tests.storage.strategies import examples
 
 QUEUED, NEXT, DECIDED, PUBLISHED, GONE = Phase
 BEGUN: Final = Progress()
@@ -124,3 +140,95 @@ def test_nobody_waits_for_ever() -> None:
             continue
         assert next_step(BEGUN, legs) is not WAIT
         assert next_step(COMMITTED._replace(home=0), legs) is not WAIT
+
+
+FILES = [f"{n}.parquet" for n in range(4)]
+BASE = Head(version=0, slot=0, timestamp_ms=1_000, metadata_version=0)
+
+
+def _intent(kind: str, number: int) -> Intent:
+    file = FILES[number % len(FILES)]
+    if kind == "append":
+        return append_intent(BASE)
+    if kind == "app":
+        return app_intent(BASE, number)
+    if kind == "metadata":
+        return intent_of(
+            BASE,
+            [Metadata("id", '{"type":"struct","fields":[]}', (), {}), add(f"{uuid.uuid4()}.parquet")],
+            DeclaredReads(partition_types={"p": "string"}),
+        )
+    reads = DeclaredReads(read_files=(file,), partition_types={"p": "string"})
+    return intent_of(BASE, [remove(file), add(f"{uuid.uuid4()}.parquet")], reads)
+
+
+queues = st.lists(
+    st.tuples(st.sampled_from(["append", "append", "app", "rewrite", "rewrite", "metadata"]), st.integers(0, 5)), min_size=1, max_size=12
+).map(lambda kinds: [_intent(*k) for k in kinds])
+
+
+def _queue(intents: Sequence[Intent]) -> list[Queued]:
+    return [Queued(n + 1, i.transaction_id, Member(i, i.actions.encode())) for n, i in enumerate(intents)]
+
+
+def _winners(decision: Decision) -> dict[int, Winner]:
+    return {
+        p.version: winner_of(p.version, decode_commit(render(p, decision.members[p.version], Rendering(0)), name=str(p.version)))
+        for p in decision.versions
+    }
+
+
+def _outcomes(decisions: Sequence[Decision]) -> list[tuple[int, str]]:
+    """Per slot: committed, a repetition, or refused by which rule; versions depend on grouping and are left out."""
+    verdicts = [v for d in decisions for v in d.verdicts]
+    return [(v.slot, v.refusal.rule if v.refusal else "repeats" if v.repeats else "committed") for v in verdicts]
+
+
+@examples(150)
+@given(intents=queues, cuts=st.lists(st.integers(1, 4), min_size=12, max_size=12))
+def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) -> None:
+    queue = _queue(intents)
+    whole = resolve(BASE, queue, {}, Limits(), room=100, lookup=no_vectors)
+    assert [v.slot for v in whole.verdicts] == [q.slot for q in queue]
+
+    head, rest, known, decisions = BASE, queue, dict[int, Winner](), []
+    for cut in cuts:
+        if not rest:
+            break
+        part = rest[:cut]
+        needed = range(window_start(head, part) + 1, head.version + 1)
+        decision = resolve(head, part, {v: known[v] for v in needed}, Limits(), room=100, lookup=no_vectors)
+        known |= _winners(decision)
+        decisions.append(decision)
+        head, rest = decision.head, rest[len(decision.verdicts) :]
+    told = _outcomes(decisions)
+    assert told == _outcomes([whole])[: len(told)]
+
+
+@pytest.mark.notices("backlog-is-bounded")
+@examples(140)
+@given(intents=queues, room=st.integers(1, 4))
+def test_versions_are_dense_times_increase_and_room_is_kept(intents: list[Intent], room: int) -> None:
+    decision = resolve(BASE, _queue(intents), {}, Limits(), room=room, lookup=no_vectors)
+    versions = [p.version for p in decision.versions]
+    assert versions == list(range(1, len(versions) + 1))
+    assert len(versions) <= room
+    times = [BASE.timestamp_ms, *(p.timestamp_ms for p in decision.versions)]
+    assert all(a < b for a, b in itertools.pairwise(times))
+    assert decision.head.slot == (decision.verdicts[-1].slot if decision.verdicts else BASE.slot)
+
+
+def test_appends_share_a_version_and_others_do_not() -> None:
+    intents = [_intent(k, n) for n, k in enumerate(["append", "append", "rewrite", "append", "app", "append"])]
+    decision = resolve(BASE, _queue(intents), {}, Limits(), room=100, lookup=no_vectors)
+    assert [p.slots for p in decision.versions] == [(1, 2), (3,), (4, 5, 6)]
+
+
+@pytest.mark.notices("times-increase")
+def test_a_clock_that_is_ahead_moves_time_only_forward() -> None:
+    ahead = append_intent(BASE, claimed_ms=10_000_000)
+    behind = append_intent(BASE, claimed_ms=5)
+    rewrite = _intent("rewrite", 0)
+    decision = resolve(BASE, _queue([ahead, rewrite, behind]), {}, Limits(), room=100, lookup=no_vectors)
+    assert next(p.timestamp_ms for p in decision.versions) == 10_000_000
+    assert [p.timestamp_ms for p in decision.versions] == sorted({p.timestamp_ms for p in decision.versions})

@@ -20,7 +20,7 @@ from sluice.statements.duckdb import changing
 from sluice.statements.duckdb.running import run
 from sluice.statements.spark import rows
 
-from .test_cases import LIMITS
+from .test_several import LIMITS
 
 pytestmark = pytest.mark.spark
 

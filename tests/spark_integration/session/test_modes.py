@@ -1,21 +1,28 @@
-"""Every way to write by path in a session of `sluice.configure`: modes, partitioning, options, and what is refused."""
+"""Every way to write by path in a session of `sluice.configure`: modes, partitioning, options, and what is refused.
+
+Versions in paths, and writes that ask for the next version, in sessions of sluice and by the data source.
+Rows of other types than the table's: taken in or refused as Spark's own tables do.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, ArithmeticException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 
 import sluice
-
-from ..conftest import Place
+from sluice.spark_integration.session.routing import ROUTING
+from tests.spark_integration.conftest import SMALL, Place
 
 pytestmark = pytest.mark.spark
 
@@ -192,3 +199,146 @@ def test_a_table_is_overwritten_by_what_was_read_from_it(place: Place) -> None:
     doubled = place.load().selectExpr("k", "v * 2 AS v")
     doubled.write.format("sluice").options(coordinator=place.coordinator).mode("overwrite").save(place.location)
     assert held(place) == [("a", 2), ("b", 4)]
+
+
+@pytest.fixture(params=["true", "false"], ids=["routed", "data source"])
+def routing(request: pytest.FixtureRequest, place: Place) -> Iterator[bool]:
+    place.spark.conf.set(ROUTING, request.param)
+
+    yield request.param == "true"
+    place.spark.conf.set(ROUTING, "true")
+
+
+def digits(ms: int, zone: str) -> str:
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).astimezone(ZoneInfo(zone)).strftime("%Y%m%d%H%M%S%f")[:17]
+
+
+@pytest.mark.parametrize(
+    "routing", [pytest.param("true", id="routed"), pytest.param("false", id="data source", marks=pytest.mark.long)], indirect=True
+)
+def test_a_path_may_name_a_version(place: Place, routing: bool) -> None:
+    for number in range(3):
+        place.write(place.spark.range(number, number + 1))
+    table = place.table()
+    reader = place.spark.read.format("sluice").option("coordinator", place.coordinator)
+    at = digits(table.snapshot(1).timestamp, SMALL["spark.sql.session.timeZone"] if routing else "UTC")
+    for name, expected in (("@v0", 1), ("@V1", 2), (f"@{at}", 2), ("", 3)):
+        assert reader.load(place.location + name).count() == expected
+        assert reader.schema("id long").load(place.location + name).count() == expected
+        reader = place.spark.read.format("sluice").option("coordinator", place.coordinator)
+    if routing:
+        assert reader.table(f"sluice.`{place.location}@v0`").count() == 1
+        for name in ("@v1", f"@{at}"):
+            sql = sluice.sql(place.spark, f"SELECT count(*) AS n FROM sluice.`{place.location}{name}`", coordinator=place.coordinator)
+            assert sql.collect()[0]["n"] == 2
+    with pytest.raises(Exception, match="names a version, and versionAsOf was given"):
+        reader.option("versionAsOf", 1).load(f"{place.location}@v0").count()
+    sluice.Table.create(f"{place.location}@v0", table.struct, coordinator=place.coordinator)
+    reader = place.spark.read.format("sluice").option("coordinator", place.coordinator)
+    assert reader.load(f"{place.location}@v0").count() == 0, "what exists wins"
+    assert not list(Path(place.location).glob("*@*"))
+
+
+def test_a_write_may_ask_for_the_next_version(place: Place, routing: bool) -> None:
+    place.write(place.spark.range(1))
+    place.write(place.spark.range(1))
+    for mode in ("append", "overwrite"):
+        with pytest.raises(Exception, match="expected-version: version 1 "):
+            place.write(place.spark.range(1), mode, ifVersion=0)
+    place.write(place.spark.range(1), "append", ifVersion=1)
+    place.write(place.spark.range(1), "overwrite", ifVersion=2)
+    assert place.table().version == 3
+    assert len(place.rows()) == 1
+    assert place.table().history()[1].is_blind_append is routing, "it depends on the version alone"
+
+
+def test_a_setting_of_deltas_lets_appends_add_columns(place: Place) -> None:
+    place.write(place.spark.range(1))
+    wider = place.spark.range(1).selectExpr("id", "id AS more")
+    with pytest.raises(AnalysisException, match="more"):
+        place.write(wider)
+    place.spark.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
+    try:
+        with pytest.raises(AnalysisException, match="more"):
+            place.write(wider, mergeSchema="false")
+        place.write(wider)
+    finally:
+        place.spark.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
+    assert place.table().struct.names == ("id", "more")
+
+
+TAKEN = {
+    "a BIGINT": "CAST(7 AS INT)",
+    "b INT": "7L",
+    "c INT": "-7.9D",
+    "d STRING": "12",
+    "e STRING": "DATE'2026-01-02'",
+    "f DECIMAL(5, 2)": "1.239BD",
+    "g DATE": "TIMESTAMP'2026-01-02 23:30:00'",
+    "h TIMESTAMP": "DATE'2026-01-02'",
+    "i ARRAY<INT>": "array(1L, NULL)",
+    "j FLOAT": "0.1D",
+    "k STRUCT<x: INT, y: STRING>": "named_struct('x', 1L, 'y', 2)",
+    "l TINYINT": "NULL",
+    "m DOUBLE": "3L",
+    "n TIMESTAMP_NTZ": "TIMESTAMP'2026-01-02 23:30:00'",
+}
+REFUSED = {"b": ("'7'", "true", "DATE'2026-01-02'", "array(1)"), "g": ("'2026-01-02'", "5"), "i": ("array('1')", "1"), "k": ("'x'",)}
+TOO_LARGE = {"b": ("3000000000L", "CAST('NaN' AS DOUBLE)"), "f": ("12345.6BD",), "i": ("array(3000000000L)",)}
+TOO_LARGE_FOR = "CAST_OVERFLOW_IN_TABLE_INSERT"
+UNSAFE = "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"
+
+
+@pytest.fixture
+def native(place: Place, tmp_path: Path) -> Iterator[str]:
+    """A table of Spark's own with the same columns."""
+    place.spark.sql(f"CREATE TABLE taken ({', '.join(TAKEN)}) USING parquet LOCATION '{tmp_path}/native'")
+    yield "taken"
+    place.spark.sql("DROP TABLE taken")
+
+
+def rows(place: Place, **others: str) -> DataFrame:
+    values = {name.split()[0]: value for name, value in TAKEN.items()} | others
+    return place.spark.sql("SELECT " + ", ".join(f"{value} AS {name}" for name, value in values.items()))
+
+
+def refusal(frame: DataFrame, place: Place | str) -> str | None:
+    try:
+        if isinstance(place, str):
+            frame.write.insertInto(place)
+        else:
+            frame.write.format("sluice").option("coordinator", place.coordinator).mode("append").save(place.location)
+    except (AnalysisException, ArithmeticException) as error:
+        return error.getCondition()
+    return None
+
+
+def test_values_are_stored_as_sparks_own_tables_store_them(place: Place, native: str) -> None:
+    frame = rows(place)
+    place.write(place.spark.table(native))
+    assert refusal(frame, native) is refusal(frame, place) is None
+    kept = place.scan()
+    assert kept.collect() == place.spark.table(native).collect()
+    assert kept.dtypes == place.spark.table(native).dtypes
+    for name, values in REFUSED.items():
+        for value in values:
+            assert refusal(rows(place, **{name: value}), native) == refusal(rows(place, **{name: value}), place) == UNSAFE, value
+    place.spark.conf.set("spark.sql.ansi.enabled", "false")  # the rule for storing does not depend on it
+    try:
+        for name, values in TOO_LARGE.items():
+            for value in values:
+                assert refusal(rows(place, **{name: value}), native) == refusal(rows(place, **{name: value}), place) == TOO_LARGE_FOR, value
+    finally:
+        place.spark.conf.unset("spark.sql.ansi.enabled")
+    assert kept.count() == place.scan().count() == 1
+
+
+def test_only_what_does_not_fit_is_cast(place: Place) -> None:
+    place.create(pa.schema([("Id", pa.int64()), ("s", pa.struct([("x", pa.int32())])), ("n", pa.int16())]))
+    frame = place.spark.sql("SELECT 1 AS id, named_struct('x', 1, 'y', 2) AS s, 5L AS n, 'more' AS more")
+    with pytest.raises(sluice.errors.SchemaMismatch, match="'s' has no field y"):
+        place.write(frame)
+    place.write(frame, mergeSchema=True)
+    assert place.rows() == [{"Id": 1, "s": {"x": 1, "y": 2}, "n": 5, "more": "more"}]
+    place.write(place.spark.sql("SELECT 2L AS n"), "overwrite", replaceWhere="n < 10")
+    assert [row["n"] for row in place.rows()] == [2]

@@ -2,30 +2,50 @@
 
 Meanwhile the first one is appended to, deleted from, updated and compacted, and all are vacuumed of everything that they replaced.
 In another test the driver of both streams is killed at random moments.
+
+A stream whose executor, the JVM that runs its tasks, is killed while it reads or writes: another one does the task.
+
+Goal: the query goes on by itself; each row is there once, and each batch is one version. Method: a driver with two executors that are
+processes of their own (Spark's `local-cluster`), whose task kills the one that it runs in. Sessions of `configure` write by Spark's own
+writer, without a step of sluice in the task: there the task that reads the rows kills its executor, while the same task writes them.
+Streams on Spark whose object store answers with errors, loses replies, or breaks off in the middle: each row is there once.
+
+Goal: whatever requests fail while a query plans, reads, writes and commits, it goes on, or stops with an error that may be retried, and
+goes on when it is started again. Method: a service that fails at random (`chaos.object_store`), between two tables of which a stream
+copies the one into the other. `data_source.test_stream_store_errors` tries many more moments of the source, without Spark.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyspark
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
 
 import sluice
-
-from ..conftest import ROOT, Place
-from ..data_source.streaming import SLOW_START
-from .chain import END_OF_FAILURE, NAMES, Chain, changes
-
-pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
+from sluice.coordinator.service.connect import release
+from sluice.spark_integration import original
+from sluice.spark_integration.session.routing import ROUTING
+from tests.chaos.world import Store
+from tests.spark_integration.conftest import ROOT, Place
+from tests.spark_integration.data_source.streaming import SLOW_START
+from tests.spark_integration.rows import faults as common
+from tests.spark_integration.streams import faults
+from tests.spark_integration.streams.chain import END_OF_FAILURE, NAMES, Chain, changes
+from tests.spark_integration.streams.conftest import Feed, ids
 
 PATIENCE_S = 300.0
 
@@ -48,6 +68,8 @@ def settle(chain: Chain, place: Place, queries: dict[str, Any]) -> None:
                 queries[target] = chain.start(place.spark, NAMES[number], target)
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 @pytest.mark.long
 def test_the_last_of_three_tables_equals_the_first(place: Place, tmp_path: Path) -> None:
     chain = Chain(str(tmp_path), place.coordinator)
@@ -80,6 +102,8 @@ def until(met: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_chain_whose_driver_is_killed_at_random(zookeeper_address: str, tmp_path: Path) -> None:
@@ -116,3 +140,125 @@ def test_a_chain_whose_driver_is_killed_at_random(zookeeper_address: str, tmp_pa
             driver.wait()
     failures = Path(chain.failures).read_text().split(END_OF_FAILURE)[:-1] if Path(chain.failures).exists() else []
     assert all(SLOW_START in failure for failure in failures), failures
+
+
+SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
+
+
+def runs_on(place: Place, feed: Feed, home: Path, step: str, source: str | None) -> None:
+    """Run a driver to its end whose executor is killed at a step."""
+    home.mkdir()
+    for each in Path(pyspark.__file__).parent.iterdir():  # executors have their folders below Spark's home
+        (home / each.name).symlink_to(each)
+    order: dict[str, Any] = {"location": place.location, "coordinator": place.coordinator, "folder": str(feed.folder.parent)}
+    order |= {"step": step, "storage_options": {}, "source": source, "victim": "executor"}
+    command = [sys.executable, "-m", "tests.spark_integration.streams.dying_stream", json.dumps(order)]
+    environment = {**os.environ, "SPARK_HOME": str(home)}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert common.passed(source or place.location), f"{step} was not passed: {done.stderr}"
+    assert done.stdout.endswith("written\n"), done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+@pytest.mark.long
+@pytest.mark.shows("stream-worker-killed")
+@pytest.mark.parametrize("step", faults.IN_TASKS)
+def test_an_executor_that_writes_by_the_data_source_is_killed(place: Place, feed: Feed, tmp_path: Path, step: str) -> None:
+    feed.ids(1)
+    feed.drain(place)
+    feed.ids(2, 3)
+    runs_on(place, feed, tmp_path / "home", step, None)
+    assert ids(place) == [1, 2, 3]
+    assert place.table().version == 2, "the table was made, and two batches came"
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+@pytest.mark.long
+@pytest.mark.shows("stream-worker-killed")
+@pytest.mark.parametrize("step", faults.IN_READING_TASKS)
+def test_an_executor_that_reads_and_writes_is_killed(place: Place, feed: Feed, tmp_path: Path, step: str) -> None:
+    source = place.create(SCHEMA)
+    source.append(pa.table({"id": [1, 2, 3], "k": ["b", "a", "b"]}, schema=SCHEMA))
+    target = Place(place.spark, f"{place.location}-copy", place.coordinator)
+    runs_on(target, feed, tmp_path / "home", step, source.location)
+    assert ids(target) == [1, 2, 3]
+    assert target.table().version == 1, "the table was made, and one batch came"
+
+
+TROUBLE = {"slowdown": 0.015, "error": 0.015, "cut": 0.015, "mute": 0.015, "lost": 0.015, "torn": 0.015}
+# So many that two of one request's attempts fail in some batch.
+MORE_TROUBLE = {kind: 2 * share for kind, share in TROUBLE.items()}
+RUNS = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    service = Store(tmp_path, 1, "ignored", dict(os.environ))
+    yield service
+    service.close()
+
+
+def copied(
+    spark: SparkSession, store: Store, coordinator: str, checkpoint: Path, trouble: dict[str, float], batches: int, attempts: int
+) -> int:
+    """Copy a table of so many versions by a stream, in spite of everything; how often its query was started again."""
+    folder = f"s3://honest/{uuid.uuid4().hex}"
+    source, target = (Place(spark, f"{folder}/{name}", coordinator, store.options) for name in ("source", "target"))
+    table = source.create(SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    target.create(SCHEMA)
+    for first in range(0, 2 * batches, 2):
+        table.append(pa.table({"id": [first, first + 1], "k": ["a", "b"]}, schema=SCHEMA))
+    options = {"s3.max_attempts": str(attempts)}
+    store.break_(trouble)
+    for again in range(RUNS):
+        try:
+            reading = spark.readStream.format("sluice").options(startingVersion=0, maxFilesPerTrigger=1, **source.options, **options)
+            writing = reading.load(source.location).writeStream.format("sluice").options(**target.options, **options)
+            query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(target.location)
+            query.awaitTermination()
+        except PySparkException as failed:
+            found = original(failed)
+            may_be_repeated = isinstance(found, sluice.errors.OutcomeUnknown) or (found is not None and found.retryable)
+            if not may_be_repeated and SLOW_START not in str(failed):
+                raise
+            continue
+        store.break_({})
+        assert target.rows() == source.rows()
+        assert target.table().version == batches, "each batch is one version"
+        return again
+    raise AssertionError(f"the query did not get through in {RUNS} runs")
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+@pytest.mark.s3
+@pytest.mark.slow
+@pytest.mark.shows("stream-store-fails")
+@pytest.mark.long
+def test_a_stream_from_table_to_table_goes_on(spark: SparkSession, store: Store, zookeeper_address: str, tmp_path: Path) -> None:
+    copied(spark, store, zookeeper_address, tmp_path / "checkpoint", TROUBLE, batches=2, attempts=6)
+    release(zookeeper_address)
+    counts = store.finish()["counts"]
+    assert sum(counts.get(kind, 0) for kind in TROUBLE) > 0
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+@pytest.mark.s3
+@pytest.mark.slow
+@pytest.mark.shows("stream-store-fails")
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("routing", ["true", "false"], ids=["configured", "data source"])
+def test_a_stream_whose_requests_are_hardly_repeated_is_started_again(
+    spark: SparkSession, store: Store, zookeeper_address: str, tmp_path: Path, routing: str
+) -> None:
+    spark.conf.set(ROUTING, routing)
+    try:
+        again = copied(spark, store, zookeeper_address, tmp_path / "checkpoint", MORE_TROUBLE, batches=5, attempts=2)
+    finally:
+        spark.conf.set(ROUTING, "true")
+        release(zookeeper_address)
+    assert again > 0, "no request failed for good: nothing was tried"

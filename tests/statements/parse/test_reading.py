@@ -1,4 +1,9 @@
-"""Any text is read without an error; parameters and places are found."""
+"""Any text is read without an error; parameters and places are found.
+
+Where the words, names and strings of a text are.
+Several statements in one text.
+Which tables a query names, and where.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.statements.parse.cursor import Span, tokens_of, words_in
+from sluice.statements.parse.cursor import NAME, NUMBER, STRING, SYMBOL, WORD, Cursor, Span, is_complete, statements_in, tokens_of, words_in
 from sluice.statements.parse.reading import Malformed, parameters_in, pointed, read
-
-from .test_compound import BLOCK, CONFLICT, LOCK
-from .test_loading import STATEMENTS as LOADING
-from .test_rows import MERGE
-from .test_tables import CREATE, STATEMENTS
+from sluice.statements.parse.relations import Relation, relations_in
+from tests.statements.parse.test_compound import BLOCK, CONFLICT, LOCK
+from tests.statements.parse.test_rows import MERGE
+from tests.statements.parse.test_tables import CREATE, STATEMENTS
 
 WORDS = sorted(
     {
@@ -23,7 +27,7 @@ WORDS = sorted(
             BLOCK,
             CONFLICT,
             LOCK,
-            *(text for text, _, _ in (*STATEMENTS, *LOADING)),
+            *(text for text, _, _ in STATEMENTS),
             "WITH q AS (SELECT 1) INSERT OVERWRITE t PARTITION (d) SELECT x",
         )
         for word in text.split()
@@ -86,3 +90,205 @@ def test_the_place_of_a_mistake_is_shown() -> None:
 @pytest.mark.parametrize("text", ["(" * 3000, "CASE " * 3000, "SELECT " + "(SELECT " * 2000, "UPDATE t SET a = " + "(" * 3000 + ")" * 3000])
 def test_long_and_deep_texts_are_read(text: str) -> None:
     read(text)
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    tokens = tokens_of(text)
+    assert tokens is not None
+    return [(each.kind, each.value) for each in tokens]
+
+
+def test_every_word_is_a_token_and_knows_its_place() -> None:
+    text = "OPTIMIZE t -- c;\n WHERE d >= 1 ORDER BY `a``b`.c /* x /* y */ */ ;"
+    tokens = tokens_of(text)
+    assert tokens is not None
+    assert [text[each.start : each.end] for each in tokens] == [
+        "OPTIMIZE", "t", "WHERE", "d", ">=", "1", "ORDER", "BY", "`a``b`", ".", "c", ";",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("'it\\'s'", STRING, "it's"),
+        ('"a;b"', STRING, "a;b"),
+        ("r'a\\b'", STRING, "a\\b"),
+        ("X'1F'", STRING, "1F"),
+        ("`a``b`", NAME, "a`b"),
+        ("1.5", NUMBER, "1.5"),
+        ("10L", WORD, "10L"),
+        ("ünï", WORD, "ünï"),
+        ("<=>", SYMBOL, "<=>"),
+    ],
+)
+def test_kinds(text: str, kind: str, value: str) -> None:
+    assert kinds(text) == [(kind, value)]
+
+
+@pytest.mark.parametrize("text", ["'abc", "`abc", "/* abc", "select 'a\\'"])
+def test_what_does_not_end_has_no_tokens(text: str) -> None:
+    assert tokens_of(text) is None
+
+
+def test_strings_and_comments_hide_what_is_in_them() -> None:
+    assert kinds("'select' -- from t\n /* join u */ \"x\"") == [(STRING, "select"), (STRING, "x")]
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("", []),
+        (" ;; ", []),
+        ("SELECT 1", ["SELECT 1"]),
+        ("SELECT ';' ; -- a; b\n SELECT `;` /* ; */ ;", ["SELECT ';'", "SELECT `;`"]),
+        ("BEGIN ATOMIC a; SELECT CASE x WHEN 1 THEN 2 END; c; END; d", ["BEGIN ATOMIC a; SELECT CASE x WHEN 1 THEN 2 END; c; END", "d"]),
+        ("BEGIN a; b", ["BEGIN a; b"]),
+        ("SELECT 'a; b", ["SELECT 'a; b"]),
+    ],
+)
+def test_statements_are_found(text: str, statements: list[str]) -> None:
+    assert [each.of(text) for each in statements_in(text)] == statements
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", True),
+        ("SELECT 1", False),
+        ("SELECT ';", False),
+        ("SELECT 1;", True),
+        ("SELECT 1; SELECT", False),
+        ("BEGIN ATOMIC a;", False),
+        ("BEGIN ATOMIC a; END;", True),
+    ],
+)
+def test_a_text_that_is_typed_ends_with_its_last_statement(text: str, complete: bool) -> None:
+    assert is_complete(text) == complete
+
+
+def found(text: str) -> list[Relation]:
+    tokens = tokens_of(text)
+    assert tokens is not None
+    return list(relations_in(Cursor(text, tokens)))
+
+
+def names(text: str) -> list[str]:
+    return [".".join(each.name.parts) for each in found(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("SELECT 1", ""),
+        ("select * from a, b.c x join d using (id) left anti join e on e.i = d.i", "a b.c d e"),
+        ("SELECT * FROM a WHERE x IN (SELECT y FROM b WHERE EXISTS (SELECT 1 FROM c))", "a b c"),
+        ("SELECT (SELECT max(v) FROM b) FROM a", "b a"),
+        ("SELECT * FROM (a JOIN b ON a.i = b.i), (SELECT * FROM c) d, ((SELECT * FROM e))", "a b c e"),
+        ("((SELECT * FROM a) UNION ALL (SELECT * FROM b)) ORDER BY (SELECT max(x) FROM c)", "a b c"),
+        ("WITH q AS (SELECT * FROM a), r AS (SELECT * FROM q JOIN b) SELECT * FROM Q, r, c", "a b c"),
+        ("WITH q AS (WITH q AS (SELECT * FROM a) SELECT * FROM q) SELECT * FROM q", "a"),
+        ("WITH q AS (SELECT * FROM q) SELECT * FROM q", "q"),
+        ("WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT * FROM r", ""),
+        ("SELECT * FROM a WHERE x IN (WITH q AS (SELECT * FROM b) SELECT y FROM q) AND z IN (SELECT z FROM q)", "a b q"),
+        ("SELECT extract(YEAR FROM a), trim(BOTH FROM b), substring(c FROM 2 FOR 3), overlay(d PLACING 'x' FROM 1) FROM e", "e"),
+        ("SELECT a IS DISTINCT FROM b, a IS NOT DISTINCT FROM c FROM d WHERE e IS DISTINCT FROM f", "d"),
+        ("SELECT a.from, b.join FROM c", "c"),
+        ("SELECT `from` FROM `a.b`.`c d`", "a.b.c d"),
+        ("SELECT * FROM sluice.`s3://lake/t`", "sluice.s3://lake/t"),
+        ("SELECT * FROM range(3), explode(array(1)) AS t(x), a", "a"),
+        ("SELECT * FROM VALUES (1, 2), (3, 4) AS v(x, y), a", "a"),
+        ("SELECT * FROM a LATERAL VIEW explode(m) l AS k, v WHERE k IN (SELECT x FROM b)", "a b"),
+        ("SELECT * FROM a, LATERAL (SELECT * FROM b WHERE b.i = a.i)", "a b"),
+        ("SELECT * FROM a PIVOT (sum(v) FOR k IN ('x', 'y')) JOIN b", "a b"),
+        ("SELECT * FROM a TABLESAMPLE (10 PERCENT) REPEATABLE (3) x, b", "a b"),
+        ("TABLE a UNION ALL TABLE b", "a b"),
+        ("FROM a |> WHERE x > (SELECT 1 FROM b) |> JOIN c ON true |> SELECT y", "a b c"),
+        ("SELECT * FROM f(TABLE a), g(TABLE(SELECT * FROM b), 1)", "a b"),
+        ("SELECT 'from x', \"join y\", /* from z */ 1 -- from w\nFROM a", "a"),
+        ("SELECT * FROM STREAM a", "a"),
+        ("CACHE TABLE c AS SELECT * FROM a", "a"),
+        ("SELECT sum(x) FILTER (WHERE y IN (SELECT z FROM b)) OVER (PARTITION BY w ORDER BY v) FROM a", "b a"),
+        ("SELECT CASE WHEN x THEN (SELECT 1 FROM b) END FROM a GROUP BY ALL HAVING x, y LIMIT 1", "b a"),
+        ("SELECT * FROM a ORDER BY x, y", "a"),
+        ("SELECT * FROM ((((a))))", "a"),
+    ],
+)
+def test_the_tables_of_a_query(text: str, tables: str) -> None:
+    assert " ".join(names(text)) == tables
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("SELECT * FROM t VERSION AS OF 3", (True, "3")),
+        ("SELECT * FROM t FOR SYSTEM_VERSION AS OF :v AS x", (True, ":v")),
+        ("SELECT * FROM t@v12 x", (True, "12")),
+        ("SELECT * FROM t@20260131000000000", (False, "20260131000000000")),
+        ("SELECT * FROM t TIMESTAMP AS OF '2026-01-31' WHERE x", (False, "'2026-01-31'")),
+        ("SELECT * FROM t TIMESTAMP AS OF current_timestamp() - INTERVAL 1 HOUR JOIN u", (False, "current_timestamp() - INTERVAL 1 HOUR")),
+        ("SELECT * FROM t TIMESTAMP AS OF date_sub(current_date(), 1) d", (False, "date_sub(current_date(), 1)")),
+        (
+            "SELECT * FROM t TIMESTAMP AS OF TIMESTAMP '2026-01-31' - INTERVAL '1' DAY d",
+            (False, "TIMESTAMP '2026-01-31' - INTERVAL '1' DAY"),
+        ),
+        ("SELECT * FROM t FOR TIMESTAMP AS OF ? d", (False, "?")),
+        ("SELECT * FROM t version", None),
+        ("SELECT * FROM t @v1", None),
+    ],
+)
+def test_versions_and_times(text: str, asked: tuple[bool, str] | None) -> None:
+    first = found(text)[0]
+    assert first.name.parts == ("t",)
+    told = first.as_of and (first.as_of.is_version, first.as_of.literal or first.as_of.value.of(text))
+    assert told == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("FROM t", False),
+        ("FROM t x", True),
+        ("FROM t AS x", True),
+        ("FROM t VERSION AS OF 1 x", True),
+        ("FROM t VERSION AS OF 1 WHERE x", False),
+        ("FROM t TABLESAMPLE (1 ROWS) x", True),
+        ("FROM t JOIN u", False),
+        ("FROM t `where`", True),
+        ("FROM t LEFT JOIN u", False),
+        ("FROM f(TABLE t)", True),
+    ],
+)
+def test_aliases(text: str, has: bool) -> None:
+    assert found("SELECT * " + text)[0].has_alias == has
+
+
+@pytest.mark.parametrize(
+    ("text", "called"),
+    [
+        ("SELECT s.t.v FROM s.t", ["t"]),
+        ("SELECT s.t.v FROM s.t JOIN o.u", ["t", "u"]),
+        ("SELECT t.v FROM s.t JOIN o.t", ["t", "t"]),
+        ("SELECT s.t.v FROM s.t JOIN o.t", ["s.t", "t"]),
+        ("SELECT `S`.T.v, o.t.* FROM s.t JOIN o.t", ["s.t", "o.t"]),
+        ("SELECT s.t.v FROM s.t JOIN s.t", ["t", "t"]),
+        ("SELECT s.t.v FROM s.t JOIN o.t AS x", ["t", "t"]),
+    ],
+)
+def test_what_tables_without_an_alias_are_called(text: str, called: list[str]) -> None:
+    assert [each.called for each in found(text)] == called
+
+
+def test_changes_of_a_table() -> None:
+    text = "SELECT * FROM table_changes('s.t', 1, :to) c, u"
+    changes, other = found(text)
+    assert changes.changes is not None
+    assert [each.of(text) for each in changes.changes.arguments] == ["'s.t'", "1", ":to"]
+    assert changes.has_alias
+    assert other.name.parts == ("u",)
+    assert text[changes.start : changes.end] == "table_changes('s.t', 1, :to)"
+
+
+def test_deep_nesting_is_left_to_the_engine() -> None:
+    assert names("SELECT * FROM " + "(" * 150 + "t" + ")" * 150) == ["t"]
+    assert names("SELECT * FROM " + "(" * 5000 + "t" + ")" * 5000) == []
+    assert names("SELECT * FROM " + "(" * 5000) == []

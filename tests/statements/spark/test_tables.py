@@ -1,19 +1,27 @@
-"""Statements about tables: making, changing, dropping, describing and taking care of them."""
+"""Statements about tables: making, changing, dropping, describing and taking care of them.
+
+Several threads of one session, and several processes, that create one table at the same moment: all succeed, and there is one.
+IF VERSION n before a statement that Spark carries out.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
 
 import sluice
-
-from .conftest import Warehouse
-
-pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
+from sluice.delta import DeltaTable
+from tests.statements.duckdb.test_blocks import REFUSED, STATEMENTS, prepare
+from tests.statements.duckdb.test_tables import CLIENTS, at_once
+from tests.statements.spark.conftest import Warehouse
 
 CREATE = """
 CREATE TABLE sales.orders (
@@ -23,6 +31,8 @@ CREATE TABLE sales.orders (
 """
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 def test_create_show_and_describe(warehouse: Warehouse) -> None:
     warehouse.sql(CREATE)
     table = warehouse.catalog.open("sales.orders")
@@ -56,6 +66,8 @@ def test_create_show_and_describe(warehouse: Warehouse) -> None:
     assert warehouse.rows("SHOW TABLES IN sales LIKE 'ord*|none'") == [("sales", "orders", False)]
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
     warehouse.sql("CREATE TABLE sales.numbers USING sluice PARTITIONED BY (odd) AS SELECT id, id % 2 AS odd FROM range(:n)", {"n": 4})
     table = warehouse.catalog.open("sales.numbers")
@@ -97,6 +109,8 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
     assert warehouse.catalog.tables("default") == []
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 def test_alter_drop_and_undrop(warehouse: Warehouse) -> None:
     warehouse.sql("CREATE TABLE sales.t (id BIGINT) USING sluice")
     warehouse.sql("INSERT INTO sales.t VALUES (1), (-1)")
@@ -123,6 +137,8 @@ def test_alter_drop_and_undrop(warehouse: Warehouse) -> None:
     assert warehouse.held("sales.u") == [(-1,), (1,)]
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 def test_care(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string())])
     table = warehouse.made("sales.t", schema, (1, "mo"), partition_by=["day"])
@@ -151,6 +167,8 @@ def test_care(warehouse: Warehouse, tmp_path: Path) -> None:
     assert "__sluice" not in str(unreadable.value)
 
 
+@pytest.mark.spark
+@pytest.mark.zookeeper
 def test_columns_namespaces_and_loading(warehouse: Warehouse, tmp_path: Path) -> None:
     warehouse.sql("CREATE NAMESPACE shop USING sluice COMMENT 'c'")
     assert ("shop",) in warehouse.rows("SHOW NAMESPACES")
@@ -176,3 +194,117 @@ def test_columns_namespaces_and_loading(warehouse: Warehouse, tmp_path: Path) ->
     for name in ("t", "v"):
         warehouse.sql(f"DROP TABLE shop.{name}")
     warehouse.sql("DROP NAMESPACE shop")
+
+
+NAME = "sales.orders"
+
+
+def rows(warehouse: Warehouse, number: int) -> DataFrame:
+    return warehouse.spark.createDataFrame([(number, "a")], "id long, name string")
+
+
+def saved(warehouse: Warehouse, number: int, mode: str) -> None:
+    writer = rows(warehouse, number).write.format("sluice").mode(mode).option("coordinator", warehouse.coordinator)
+    writer.saveAsTable(NAME)
+
+
+def made(warehouse: Warehouse, number: int, how: str) -> None:
+    builder = getattr(DeltaTable, how)(warehouse.spark).location(str(warehouse.folder / "orders"))
+    builder.addColumn("id", "long").addColumn("name", "string").execute()
+
+
+WAYS: dict[str, tuple[Callable[[Warehouse, int], Any], int]] = {
+    "saveAsTable append": (lambda w, n: saved(w, n, "append"), CLIENTS),
+    "saveAsTable ignore": (lambda w, n: saved(w, n, "ignore"), 1),
+    "IF NOT EXISTS AS SELECT": (lambda w, n: w.sql(f"CREATE TABLE IF NOT EXISTS {NAME} USING sluice AS SELECT {n}L AS id"), 1),
+    "IF NOT EXISTS": (lambda w, _: w.sql(f"CREATE TABLE IF NOT EXISTS {NAME} (id BIGINT) USING sluice"), 0),
+    "OR REPLACE AS SELECT": (lambda w, n: w.sql(f"CREATE OR REPLACE TABLE {NAME} USING sluice AS SELECT {n}L AS id"), 1),
+    "createOrReplace": (
+        lambda w, n: rows(w, n).writeTo(NAME).using("sluice").option("coordinator", w.coordinator).createOrReplace(),
+        1,
+    ),
+}
+
+
+ALWAYS = ("saveAsTable append", "IF NOT EXISTS AS SELECT")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.long] * (way not in ALWAYS)) for way in WAYS])
+def test_all_threads_succeed_and_there_is_one_table(warehouse: Warehouse, way: str) -> None:
+    create, expected = WAYS[way]
+    at_once(lambda number: create(warehouse, number))
+    assert len(warehouse.held(NAME)) == expected
+    assert [each.name for each in warehouse.catalog.tables("sales")] == ["orders"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", [pytest.param("createIfNotExists", marks=pytest.mark.long), "createOrReplace"])
+def test_all_builders_succeed(warehouse: Warehouse, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_COORDINATOR", warehouse.coordinator)
+    at_once(lambda number: made(warehouse, number, how))
+    assert sluice.Table.open(warehouse.folder / "orders", coordinator=warehouse.coordinator).struct.names == ("id", "name")
+
+
+def _create(coordinator: str, folder: str, results: Any) -> None:
+    from sluice.statements.duckdb.running import run
+
+    run("CREATE TABLE IF NOT EXISTS sales.orders AS SELECT 1 AS id", coordinator=coordinator)
+    run("CREATE NAMESPACE IF NOT EXISTS more", coordinator=coordinator)
+    table = sluice.Table.create(folder, pa.schema([("id", pa.int64())]), coordinator=coordinator, mode="if_not_exists")
+    results.put(table.snapshot().raw.metadata.id)
+
+
+@pytest.mark.spark
+def test_all_processes_succeed_and_there_is_one_table(warehouse: Warehouse) -> None:
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    given = (warehouse.coordinator, str(warehouse.folder / "by_path"), results)
+    processes = [context.Process(target=_create, args=given) for _ in range(3)]
+    for each in processes:
+        each.start()
+    ids = {results.get(timeout=120) for _ in processes}
+    for each in processes:
+        each.join()
+    assert [each.exitcode for each in processes] == [0, 0, 0]
+    assert len(ids) == 1
+    assert len(warehouse.held(NAME)) == 1
+
+
+BY_SPARK = [each for each in STATEMENTS if each.split()[0] in ("INSERT", "UPDATE", "MERGE", "OPTIMIZE")]
+ONE_OF_EACH = list({each.split()[0]: each for each in BY_SPARK}.values())
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("statements", [ONE_OF_EACH, pytest.param(BY_SPARK, marks=pytest.mark.long)], ids=["one of each", "all"])
+def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse, statements: list[str]) -> None:
+    prepare(warehouse.sql)
+    table = warehouse.catalog.open("sales.t")
+    for version, statement in enumerate(statements, 3):
+        for other, error in ((version - 1, sluice.errors.ConcurrentModification), (version + 1, sluice.errors.VersionNotFound)):
+            with pytest.raises(error):
+                warehouse.sql(f"IF VERSION {other} {statement}")
+        assert table.refresh().version == version, statement
+        warehouse.sql("IF VERSION :v " + statement, {"v": version})
+        assert table.refresh().version == version + 1, statement
+    latest = table.version
+    block = "BEGIN ATOMIC IF VERSION {} INSERT INTO sales.t VALUES (7, 'b'); END"
+    with pytest.raises(sluice.errors.ConcurrentModification, match="expected-version"):
+        warehouse.sql(block.format(latest - 1))
+    warehouse.sql(block.format(latest))
+    assert table.refresh().version == latest + 1
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+def test_what_takes_no_version_is_refused(warehouse: Warehouse) -> None:
+    prepare(warehouse.sql)
+    for statement, why in REFUSED.items():
+        with pytest.raises(sluice.errors.InvalidRequest, match=why):
+            warehouse.sql(f"IF VERSION 3 {statement}")
+    assert warehouse.catalog.open("sales.t").version == 3
+    with pytest.raises(sluice.errors.InvalidRequest, match="expected a version"):
+        warehouse.sql("IF VERSION x DELETE FROM sales.t")
+    with pytest.raises(sluice.errors.InvalidRequest, match="a table of sluice, and this is none"):
+        warehouse.sql("IF VERSION 3 INSERT INTO of_spark VALUES (1)")

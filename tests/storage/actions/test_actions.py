@@ -1,5 +1,13 @@
+"""
+
+
+Texts that are read in pieces say the same as their bytes.
+"""
+
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
 from typing import Any
@@ -26,9 +34,12 @@ from sluice.storage.actions import (
     decode_commit,
     encode,
     encode_all,
+    texts,
 )
-from sluice.storage.errors import CorruptLogFile, InvalidRequest
-from tests.storage.logs import EXTRA, JSON, LONGS, TEXTS, VALUES, VECTORS, add
+from sluice.storage.actions.texts import LongText, concatenated, lines, pieces, put_text, sha256, stored_text, stream_of
+from sluice.storage.data.row_ids import ROW_TRACKING_DOMAIN, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
+from sluice.storage.errors import BadChecksum, CorruptLogFile, InvalidRequest
+from tests.storage.logs import EXTRA, JSON, LONGS, TEXTS, VALUES, VECTORS, add, new_store
 
 MAYBE_LONG = st.none() | LONGS
 MAYBE_TEXT = st.none() | TEXTS
@@ -235,3 +246,114 @@ def test_the_key_of_a_file_has_its_deletion_vector() -> None:
     assert add("f").key == ("f", "")
     assert add("f", deletion_vector=DeletionVector("u", "ab", 1, 2, 3)).key == ("f", "uab@3")
     assert RemoveFile("f", True, deletion_vector=DeletionVector("i", "ab", 1, 2)).key == ("f", "iab")
+
+
+TRACKING = Protocol(1, 7, None, ("domainMetadata", "rowTracking"))
+PLAIN = Protocol(1, 7, None, ("domainMetadata",))
+TABLE = Metadata("id", '{"type":"struct","fields":[]}', (), {})
+SUSPENDED = Metadata("id", '{"type":"struct","fields":[]}', (), {"delta.rowTrackingSuspended": "true"})
+
+
+def domain(configuration: str) -> dict[str, DomainMetadata]:
+    return {ROW_TRACKING_DOMAIN: DomainMetadata(ROW_TRACKING_DOMAIN, configuration, False)}
+
+
+def test_a_table_that_names_the_feature_tracks_rows_enabled_or_not() -> None:
+    assert tracks_rows(TABLE, TRACKING)
+    assert not tracks_rows(TABLE, PLAIN)
+    assert not tracks_rows(SUSPENDED, TRACKING)
+    assert not tracks_rows(TABLE, Protocol(1, 6)), "no version number implies it"
+
+
+def test_the_high_water_mark() -> None:
+    assert row_id_high_water_mark(domain('{"rowIdHighWaterMark":41}'), TABLE, TRACKING) == 41
+    assert row_id_high_water_mark({}, TABLE, TRACKING) == -1
+    assert row_id_high_water_mark({ROW_TRACKING_DOMAIN: first_domain()}, TABLE, TRACKING) == -1
+    assert row_id_high_water_mark(domain('{"rowIdHighWaterMark":41}'), TABLE, PLAIN) is None
+    assert row_id_high_water_mark(domain("broken"), SUSPENDED, TRACKING) is None
+
+
+@pytest.mark.parametrize(
+    "configuration", ["", "broken", "[]", "{}", '{"rowIdHighWaterMark":"1"}', '{"rowIdHighWaterMark":true}', '{"rowIdHighWaterMark":-2}']
+)
+def test_a_high_water_mark_that_is_none_is_corrupt(configuration: str) -> None:
+    with pytest.raises(CorruptLogFile, match="rowIdHighWaterMark"):
+        row_id_high_water_mark(domain(configuration), TABLE, TRACKING)
+
+
+def test_names_of_columns_are_of_one_table_only() -> None:
+    first, second = materialized_columns(), materialized_columns()
+    assert set(first) == set(second)
+    assert len({*first.values(), *second.values()}) == 4
+
+
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "PIECE_BYTES", 7)
+
+
+def long_text(content: bytes, before: bytes = b"") -> LongText:
+    store = new_store()
+    store.put("text", content)
+    text = concatenated([before, stored_text(store, "text")])
+    assert isinstance(text, LongText)
+    return text
+
+
+@given(st.lists(st.binary(max_size=20)), st.integers(1, 9))
+def test_lines_are_those_of_the_bytes(parts: list[bytes], size: int) -> None:
+    class Pieces:
+        def __len__(self) -> int:
+            return len(content)
+
+        def pieces(self):  # type: ignore[no-untyped-def]
+            return (content[at : at + size] for at in range(0, len(content), size))
+
+    content = b"\n".join(parts)
+    assert list(lines(LongText((b"a\nb", Pieces())))) == (b"a\nb" + content).split(b"\n")
+    assert list(lines(content)) == content.split(b"\n")
+
+
+def test_a_small_text_is_its_bytes() -> None:
+    store = new_store()
+    store.put("text", b"a few")
+    assert concatenated([b"of ", stored_text(store, "text")]) == b"of a few"
+
+
+def test_a_long_text_is_read_in_pieces(short_pieces: None) -> None:
+    text = long_text(b"0123456789" * 3, b"begin ")
+    assert b"".join(pieces(text)) == b"begin " + b"0123456789" * 3
+    assert max(map(len, pieces(text))) == 7
+    assert len(text) == 36
+    assert sha256(text) == hashlib.sha256(b"begin " + b"0123456789" * 3).hexdigest()
+    copy = new_store()
+    put_text(copy, "copy", text)
+    assert copy.get("copy") == b"begin " + b"0123456789" * 3
+
+
+def test_a_stream_of_a_text_can_be_read_again_and_from_anywhere(short_pieces: None) -> None:
+    content = bytes(range(100))
+    stream = stream_of(long_text(content), hashlib.sha256(content).hexdigest())
+    assert stream.seek(0, io.SEEK_END) == 100
+    stream.seek(0)
+    assert stream.read() == content
+    stream.seek(90)
+    assert stream.read(5) == content[90:95]
+    stream.seek(3)
+    assert stream.read() == content[3:]
+    assert stream.read() == b""
+
+
+def test_a_stream_of_a_text_that_changed_never_ends(short_pieces: None) -> None:
+    stream = stream_of(long_text(bytes(100)), hashlib.sha256(bytes(99) + b"x").hexdigest())
+    with pytest.raises(BadChecksum):
+        stream.read()
+
+
+def test_an_object_that_became_shorter_is_noticed(short_pieces: None) -> None:
+    store = new_store()
+    store.put("text", bytes(30))
+    text = stored_text(store, "text")
+    store.put("text", bytes(20))
+    with pytest.raises(BadChecksum, match="shorter"):
+        sha256(text)

@@ -1,4 +1,8 @@
-"""The typed tree: what it folds, retypes and flattens, and casts of single values."""
+"""The typed tree: what it folds, retypes and flattens, and casts of single values.
+
+Conditions that are nested beyond all measure are refused by name, wherever they are used.
+The translation of Java's regular expressions; that Spark finds the same is told by spark_predicates.sql.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +22,11 @@ from sluice.storage.expressions import build, casts, types, values
 from sluice.storage.expressions.calls import call
 from sluice.storage.expressions.evaluate import run
 from sluice.storage.expressions.nodes import And, Column, Compare, In, Literal, Or, columns
-from sluice.storage.expressions.parse import parse
+from sluice.storage.expressions.parse import parse, parse_widely
+from sluice.storage.expressions.regex import to_re2
 from sluice.storage.expressions.render import to_sql
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import from_arrow
 from tests.storage.strategies import unhurried
 
 SCHEMA = pa.schema(
@@ -271,3 +279,75 @@ def test_text_comes_back_from_its_sql(text: str) -> None:
 def test_any_construct_comes_back_from_its_sql(sql: str) -> None:
     node = parse(sql, SCHEMA)
     assert parse(to_sql(node), SCHEMA) == node
+
+
+ONE_COLUMN = pa.schema([("a", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 2000 + "a = 1" + ")" * 2000, "NOT " * 2000 + "a = 1", "a = " + "-(" * 2000 + "1" + ")" * 2000, "a" + " + 1" * 5000 + " = 1"],
+    ids=["parentheses", "not", "minus", "sum"],
+)
+def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
+    with pytest.raises(PredicateError, match="nested too deeply") as caught:
+        parse(text, ONE_COLUMN)
+    assert len(str(caught.value)) < 500
+    parse_widely("a = 1", ONE_COLUMN)
+
+
+def test_what_people_write_is_not() -> None:
+    table = pa.table({"a": [1, 2, 3]})
+    schema = from_arrow(ONE_COLUMN)
+    deep = "(" * 20 + "a = 1" + ")" * 20
+    wide = " OR ".join(f"a = {number}" for number in range(1000))
+    for text in (deep, wide):
+        assert Predicate.parse(text, schema).mask(table).true_count >= 1
+
+
+NEL, SEPARATOR = "\x85", "\u2028"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        ("", ["", "a"], []),
+        ("b.d", ["abxde", "b\td"], ["b\nd", "b\rd", f"b{NEL}d", f"b{SEPARATOR}d"]),
+        ("^a", ["ab"], ["ba", "\na"]),
+        ("a$", ["a", "ba", "a\n", "a\r\n", "a\r", f"a{NEL}", f"a{SEPARATOR}"], ["ab", "a\n\n", "a\nb"]),
+        ("^(?:a|b$|c)", ["ax", "b\n", "c"], ["bx"]),
+        (r"\Aa\z", ["a"], ["a\n"]),
+        (r"^\s$", [" ", "\x0b", "\t"], ["a", "\u00a0"]),
+        (r"^\S+$", ["ab"], ["a\x0bb"]),
+        (r"^[\s\d]+$", ["1 \x0b2"], ["a"]),
+        (r"^\w{2,3}?$", ["ab", "a_1"], ["a", "é1", "abcd"]),
+        ("a{2}", ["aa"], ["a"]),
+        ("[^a-c\\-\\]]", ["d", "\n"], ["a-]"]),
+        ("日.", ["日本"], ["日"]),
+        ("\\x41\\u65e5", ["A日"], ["A"]),
+        ("(?:ab)+|x", ["abab", "x"], ["a"]),
+        (r"\.\\\$", [r".\$"], [".$"]),
+        ("a b-c&d", ["a b-c&d"], []),
+        ("[|]$|[)]x", ["|", ")x"], ["|)"]),
+    ],
+)
+def test_what_java_finds_is_found(pattern: str, found: list[str], missed: list[str]) -> None:
+    def hits(texts: list[str]) -> list[bool]:
+        answers: list[bool] = pc.match_substring_regex(pa.array(texts, pa.string()), pattern=to_re2(pattern)).to_pylist()
+        return answers
+
+    assert hits(found) == [True] * len(found)
+    assert hits(missed) == [False] * len(missed)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"(a)\1", r"\k<n>", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "(?<n>a)", "(?i)a", "(?>a)", "a++", "a*+", "a?+", "a{1}+"),
+        *(r"\ba", r"\B", r"\p{L}", r"\pL", r"\h", r"\R", r"\Z", r"\G", r"\Q.\E", r"\uD83D", "[a[b]]", "[a&&b]", "[]a]", "[", "[a", r"[\S]"),
+        *("a**", "*a", "+", "(", ")", "a)", "a{", "a{,2}", "a{2", "\\", "a$b", "a$\n", "(a$)\n", "(a$)*", "(a$|b)c", "a{1001}", "[b-a]"),
+    ],
+)
+def test_what_cannot_be_said_in_re2_is_refused(pattern: str) -> None:
+    with pytest.raises(PredicateError, match="of RLIKE"):
+        to_re2(pattern)

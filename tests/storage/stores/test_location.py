@@ -1,7 +1,11 @@
-"""Locations: one spelling each, and errors for what is no location."""
+"""Locations: one spelling each, and errors for what is no location.
+
+What botocore logs at its lowest level shows no credential, wherever the credential comes from.
+"""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.s3 import S3Store
+from sluice.storage.stores.storage_options import redact_logs
 
 
 @pytest.mark.parametrize(
@@ -116,3 +121,50 @@ def test_the_scheme_decides_the_store(tmp_path: Path) -> None:
 def test_options_are_checked_whatever_the_store(location: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         open_store(location, options)
+
+
+SECRET = "marked7c9e6679"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x-amz-security-token:{SECRET}\n\nhost;x-amz-date",
+        f"headers={{'X-Amz-Security-Token': b'{SECRET}', 'Host': b'h'}}",
+        f"{{'X-Amz-Security-Token': '{SECRET}'}}",
+        f"GET /?X-Amz-Security-Token={SECRET}&X-Amz-Date=1",
+        f"<SessionToken>{SECRET}</SessionToken><SecretAccessKey>{SECRET}</SecretAccessKey>",
+        f'{{"SecretAccessKey" : "{SECRET}", "SessionToken": "{SECRET}"}}',
+        f"aws_secret_access_key={SECRET}",
+        f"azure.sas_token\nsv=1&sig={SECRET}",
+        f"azure.secret_key\ns{SECRET} and azure.client_secret\ns{SECRET}",
+        f'http://host:1 "DELETE /c/x?sp=d&sig={SECRET}&sv=1 HTTP/1.1" 200',
+    ],
+)
+def test_every_shape_a_secret_is_logged_in(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("botocore.endpoint")
+    redact_logs()
+    with caplog.at_level(1):
+        logger.debug("sent %s", text)
+        logger.debug("sent " + text.replace("%", "%%"))  # noqa: G003
+    assert SECRET not in caplog.text
+    assert caplog.text.count("***") >= 2
+
+
+def test_the_rest_of_a_record_stays(caplog: pytest.LogCaptureFixture) -> None:
+    redact_logs()
+    with caplog.at_level(1):
+        logging.getLogger("botocore.endpoint").debug("sent %s", "{'X-Amz-Security-Token': b'secret', 'Host': b'h'}")
+        logging.getLogger("botocore.auth").debug("Authorization: AWS4-HMAC-SHA256 Credential=a/b, Signature=c")
+    assert "'Host': b'h'" in caplog.text
+    assert "AWS4-HMAC-SHA256 Credential=a/b, Signature=c" in caplog.text
+
+
+def test_a_request_with_a_session_token(s3_location: str, s3_options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    options = {**s3_options, "session_token": f"token-{SECRET}"}
+    with caplog.at_level(1):
+        store = open_store(f"{s3_location}/redacted", options)
+        store.put("a", b"b")
+        assert store.get("a") == b"b"
+    assert "x-amz-security-token:***" in caplog.text.lower(), "the request is logged, without it"
+    assert SECRET not in caplog.text

@@ -10,7 +10,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service import connect
 from sluice.coordinator.service.clock import SystemClock
-from sluice.storage.stores.memory import MemoryStore
 from tests.chaos.ensemble import Ensemble
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
@@ -42,10 +41,8 @@ def test_every_test_that_the_page_names_is_there() -> None:
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"failures-{os.urandom(8).hex()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 TROUBLE = {

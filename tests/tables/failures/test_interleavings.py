@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -39,10 +38,8 @@ IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, 
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"rare-{os.urandom(8).hex()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])

@@ -160,16 +160,10 @@ def test_a_cell(place: Place, case: Case) -> None:
 
 @pytest.mark.long
 @pytest.mark.zookeeper
+@pytest.mark.parametrize("in_one_queue", [False, True], ids=["begun the other way round", "in one queue"])
 @pytest.mark.parametrize("case", list(every_case()), ids=str)
-def test_every_operation_of_a_cell_begun_the_other_way_round(place: Place, case: Case) -> None:
-    check(place, case, begun_later=False)
-
-
-@pytest.mark.long
-@pytest.mark.zookeeper
-@pytest.mark.parametrize("case", list(every_case()), ids=str)
-def test_every_operation_of_a_cell_in_one_queue(place: Place, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(place, case, monkeypatch=monkeypatch)
+def test_every_operation_of_a_cell(place: Place, case: Case, in_one_queue: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(place, case, begun_later=False, monkeypatch=monkeypatch if in_one_queue else None)
 
 
 BY_KEY = [case for case in every_case() if case.layout == "primary key" and "append by key" in (case.earlier, case.later)]

@@ -9,7 +9,6 @@ from tests/coordinator/conflict_matrices.json.
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -22,7 +21,6 @@ from sluice.coordinator.rules.explain.cases import read_case
 from sluice.coordinator.rules.explain.decision import explain
 from sluice.storage.actions import encode_all
 from sluice.storage.log.paths import commit_path
-from sluice.storage.stores.memory import MemoryStore
 from tests.tables.conftest import Place
 from tests.tables.isolation.matrices import (
     CHANGES,
@@ -54,10 +52,8 @@ POLICY: Final = {"sluice.conflictPolicy": "databricks"}
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = uuid.uuid4().hex
-    yield Place(f"memory://{name}", f"memory://{name}-coordinator")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 def arrangements(layout: Layout, sorts: tuple[str, str], earlier: str, later: str) -> Iterator[tuple[str, tuple[Side, Side], bool]]:

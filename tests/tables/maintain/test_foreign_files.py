@@ -5,9 +5,8 @@ In what order garbage collection looks decides whether it is safe: somebody acts
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,8 @@ from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, former_of, later
-from tests.tables.maintain.test_checkpoints import aged_by, grown
+from tests.tables.maintain.test_log_cleanup import aged_by, grown
 
-_numbers = itertools.count()
 SPARKS = "part-00000-7c9e6679-7425-40de-944b-e07fc1f90ae7-c000.snappy.parquet"
 OLD = SPARKS.replace("00000", "00009")
 ENGINES = [
@@ -54,11 +52,8 @@ STRANGERS = ["docs/thesis.txt", "origin=JFK/other.parquet", "holiday.jpg", "_cha
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    """A location in memory, where the store's clock can be moved."""
-    name = f"strangers-{next(_numbers)}-{os.getpid()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 # -- creation ------------------------------------------------------------------------------------------------------------

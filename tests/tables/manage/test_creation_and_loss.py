@@ -6,8 +6,7 @@ log is of the tree that was lost: it is recovered, and those nodes do not preven
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -26,7 +25,6 @@ from sluice.coordinator.service.store import Delete, Op
 from sluice.storage.errors import SluiceError, StorageUnavailable
 from sluice.storage.log.paths import commit_path
 from sluice.storage.log.segment import latest_version
-from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.manage import creation
 from tests.coordinator.world import claim_slot, commit_one, see_through
@@ -37,10 +35,8 @@ QUEUED = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fas
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"creation-{os.urandom(8).hex()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 def recovered(place: Place) -> sluice.RecoveryReport:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import uuid
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -86,18 +84,10 @@ def test_one_who_is_overtaken_at_any_step(place: Place, verb: str) -> None:
     assert mine == "created"
 
 
-@pytest.fixture
-def slow_place() -> Iterator[Place]:
-    """A place in memory, where puts can be held up."""
-    name = uuid.uuid4().hex
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
-
-
 @pytest.mark.parametrize("with_rows", [False, True])
-def test_a_table_whose_creation_is_decided_and_not_yet_in_the_log(slow_place: Place, with_rows: bool) -> None:
+def test_a_table_whose_creation_is_decided_and_not_yet_in_the_log(in_memory: Place, with_rows: bool) -> None:
     """Creating it again is refused, opening it finds it: what is ratified is there, also with data files that were there before."""
-    disk = MemoryStore(slow_place.location).disk
+    disk = MemoryStore(in_memory.location).disk
     if with_rows:
         disk.store("part-00000-7c9e6679-7425-80de-944b-e07fc1f90ae7.parquet", b"rows that were staged")
     arrived, go_on = threading.Event(), threading.Event()
@@ -108,12 +98,12 @@ def test_a_table_whose_creation_is_decided_and_not_yet_in_the_log(slow_place: Pl
 
     disk.slow("put_if_absent", hold_up, commit_path(0))
     with ThreadPoolExecutor(1) as pool:
-        first: Future[sluice.Table] = pool.submit(slow_place.create)
+        first: Future[sluice.Table] = pool.submit(in_memory.create)
         try:
             assert arrived.wait(30)
             with pytest.raises(sluice.errors.TableExists, match="at the same moment; open it"):
-                slow_place.create()
-            other = slow_place.open()
+                in_memory.create()
+            other = in_memory.open()
             assert other.version == 0
             assert other.append(flights(("JFK", 1, 1))) is not None
         finally:

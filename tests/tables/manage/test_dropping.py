@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,10 +34,8 @@ QUEUED = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.1, publicatio
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"dropping-{os.urandom(8).hex()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 @pytest.fixture

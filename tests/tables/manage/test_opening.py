@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -46,10 +45,8 @@ class Elsewhere(TableAddress):
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = uuid.uuid4().hex
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 @pytest.fixture(params=list(ENTRANCES))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -37,10 +36,8 @@ IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"recovery-{os.urandom(8).hex()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 def recovered(place: Place, wait_s: float = 0.0) -> sluice.RecoveryReport:

@@ -6,8 +6,6 @@ Two clients that delete the data of one dropped table: one at a time, and no tab
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Iterator
 from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
@@ -38,10 +36,8 @@ from tests.tables.elsewhere import Writer, disk_of, expire_all, lose_everything,
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"whose-{os.urandom(8).hex()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 def elsewhere(place: Place) -> Place:

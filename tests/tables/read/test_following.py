@@ -370,18 +370,11 @@ def test_without_a_coordinator_the_log_is_asked(place: Place) -> None:
 # -- history that is gone ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def kept_in_memory() -> Iterator[Place]:
-    name = uuid.uuid4().hex
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
-
-
-def test_files_that_were_cleaned_up(kept_in_memory: Place) -> None:
-    table = kept_in_memory.create(partition_by=[])
+def test_files_that_were_cleaned_up(in_memory: Place) -> None:
+    table = in_memory.create(partition_by=[])
     table.append(flights(("JFK", 1, 1)))
     table.overwrite(flights(("JFK", 1, 2)))
-    later(kept_in_memory, 30 * DAY_MS)
+    later(in_memory, 30 * DAY_MS)
     table.vacuum(0, force=True)
     with pytest.raises(sluice.errors.HistoryGone, match=r"after version 0 .* follow it from that snapshot's version on") as gone:
         list(table.follow(0, timeout_s=0))
@@ -390,24 +383,24 @@ def test_files_that_were_cleaned_up(kept_in_memory: Place) -> None:
     assert list(table.follow(latest.version, timeout_s=0)) == []
 
 
-def test_a_dropped_table_has_no_history_that_is_gone(kept_in_memory: Place) -> None:
-    table = kept_in_memory.create(partition_by=[])
+def test_a_dropped_table_has_no_history_that_is_gone(in_memory: Place) -> None:
+    table = in_memory.create(partition_by=[])
     table.append(flights(("JFK", 1, 1)))
     batch = next(table.follow(0, timeout_s=0))
     assert batch.to_arrow().num_rows == 1
-    kept_in_memory.open().drop()
+    in_memory.open().drop()
     with pytest.raises(sluice.errors.TableDropped):
         batch.to_arrow()
 
 
-def test_commits_that_were_cleaned_up(kept_in_memory: Place) -> None:
+def test_commits_that_were_cleaned_up(in_memory: Place) -> None:
     short = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"}
-    table = kept_in_memory.create(partition_by=[], properties=short)
+    table = in_memory.create(partition_by=[], properties=short)
     for number in range(6):
         table.append(flights(("JFK", 1, number)))
     table.checkpoint()
-    later(kept_in_memory, 30 * DAY_MS)
+    later(in_memory, 30 * DAY_MS)
     removed = table.vacuum().log_files
     assert removed
     with pytest.raises(sluice.errors.HistoryGone):
-        list(Writer(kept_in_memory).table.follow(0, timeout_s=0))
+        list(Writer(in_memory).table.follow(0, timeout_s=0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -35,10 +34,8 @@ ALL = Limits()
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    name = f"stream-{uuid.uuid4().hex}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 def opened(place: Place, consistency: str = "latest", pause_s: float = 0.0, **rules: Any) -> TableStream:

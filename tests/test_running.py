@@ -1,0 +1,212 @@
+"""Every test runs once on one worker, and few workers run those that need a JVM of Spark.
+
+What `conftest` does for every test: the leak check would be worth nothing if it found nothing.
+What continuous integration says of tests that fail, with the real script and make, and few tests.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests import processes
+from tests.fixtures import spark_start
+from tests.scheduling import WORTH_A_JVM, FewJvms
+
+
+class Worker:
+    """A worker that runs a test when the scheduler's world says so."""
+
+    def __init__(self, number: int) -> None:
+        self.gateway = SimpleNamespace(id=f"gw{number}")
+        self.queue: list[int] = []
+        self.ran: list[int] = []
+        self.asked: list[int] | None = None
+        self.shutting_down = False
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        self.queue += tests
+
+    def send_steal(self, tests: list[int]) -> None:
+        assert self.asked is None
+        self.asked = tests
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+    def may_run(self) -> bool:
+        """It begins a test when it knows the next one, too, or that none comes."""
+        return len(self.queue) > 1 or (bool(self.queue) and self.shutting_down)
+
+
+def run(
+    tmp_path: Path, workers: int, programs: int, sessions: int, others: int, seed: int, slow_sessions: int = 1, quick_sessions: int = 0
+) -> list[Worker]:
+    """All tests run; those of sessions take `slow_sessions` times as long as others, but the first ones do not."""
+    dice, count = random.Random(seed), programs + sessions + others
+    bounds = tmp_path / f"{seed}"
+    bounds.write_text(f"{programs} {programs + sessions}")
+    config = SimpleNamespace(getvalue=lambda _: ["popen"] * workers)
+    scheduler: Any = FewJvms(cast("pytest.Config", config), None, bounds)
+    nodes = [Worker(number) for number in range(workers)]
+    for node in nodes:
+        scheduler.add_node(node)
+    for node in nodes:
+        scheduler.add_node_collection(node, [f"test_{number}" for number in range(count)])
+    scheduler.schedule()
+    while busy := [node for node in nodes if node.may_run() or node.asked is not None]:
+        node = dice.choice(busy)
+        if node.asked is not None:
+            asked, node.asked = node.asked, None
+            given = asked if set(asked) <= set(node.queue[1:]) else []
+            node.queue = [test for test in node.queue if test not in given]
+            scheduler.remove_pending_tests_from_node(node, given)
+        elif not programs + quick_sessions <= node.queue[0] < programs + sessions or dice.randrange(slow_sessions) == 0:
+            node.ran.append(node.queue.pop(0))
+            scheduler.mark_test_complete(node, node.ran[-1])
+    assert Counter(test for node in nodes for test in node.ran) == Counter(range(count))
+    assert scheduler.tests_finished
+    assert all(node.shutting_down for node in nodes)
+    return nodes
+
+
+@pytest.mark.parametrize("workers", range(1, 8))
+def test_every_test_runs_once_and_few_workers_start_a_jvm(tmp_path: Path, workers: int) -> None:
+    for seed in range(40):
+        dice = random.Random(seed)
+        programs, sessions, others = (dice.choice([0, 1, 2, dice.randrange(WORTH_A_JVM)]) for _ in range(3))
+        nodes = run(tmp_path, workers, programs, sessions, others, seed)
+        assert sum(any(test < programs for test in node.ran) for node in nodes) <= 1
+        assert sum(any(programs <= test < programs + sessions for test in node.ran) for node in nodes) <= 1
+
+
+def test_two_of_four_workers_begin_with_many_tests_of_the_session(tmp_path: Path) -> None:
+    nodes = run(tmp_path, 4, programs=20, sessions=10 * WORTH_A_JVM, others=10 * WORTH_A_JVM, seed=1)
+    assert [node.ran[0] for node in nodes] == [0, 20, 20 + 5 * WORTH_A_JVM, 20 + 10 * WORTH_A_JVM + 5 * WORTH_A_JVM]
+
+
+def test_workers_without_a_jvm_help_where_many_tests_are_left(tmp_path: Path) -> None:
+    nodes = run(tmp_path, 4, programs=0, sessions=20 * WORTH_A_JVM, others=40, seed=1, slow_sessions=20)
+    assert all(any(test < 20 * WORTH_A_JVM for test in node.ran) for node in nodes)
+
+
+def test_who_has_the_session_runs_its_tests_before_those_that_anybody_can_run(tmp_path: Path) -> None:
+    sessions = 6 * WORTH_A_JVM
+    for seed in range(10):
+        nodes = run(
+            tmp_path, 4, programs=0, sessions=sessions, others=20 * WORTH_A_JVM, seed=seed, slow_sessions=20, quick_sessions=sessions // 2
+        )
+        with_session = [[test < sessions for test in node.ran] for node in nodes if node.ran[0] < sessions]
+        assert len(with_session) == 2
+        assert with_session == [sorted(each, reverse=True) for each in with_session]
+
+
+_SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def test_a_detached_grandchild_is_found_and_ended() -> None:
+    mark = uuid.uuid4().hex
+    starter = f"import subprocess, time; subprocess.Popen({_SLEEP!r}, start_new_session=True)"
+    subprocess.run([sys.executable, "-c", starter], check=True, env={**os.environ, processes.MARK: mark})
+
+    [left] = processes.wait_for_end(mark, patience_s=0.0)
+    left.kill()
+
+    assert "time.sleep(60)" in left.command
+    assert processes.wait_for_end(mark, patience_s=10.0) == []
+
+
+def test_processes_of_others_are_left_alone() -> None:
+    assert processes.marked(uuid.uuid4().hex) == []
+
+
+def test_the_environment_holds_no_setting_of_the_user() -> None:
+    assert os.environ["AWS_ACCESS_KEY_ID"] == "testing"
+    assert Path(os.environ["SLUICE_HOME"]).parent.name.startswith("sluice-tests-")
+
+
+def test_spark_has_no_settings_of_the_user_and_starts_small() -> None:
+    assert not list(Path(os.environ["SPARK_CONF_DIR"]).glob("*"))
+    assert "-Dspark.sql.shuffle.partitions=2" in os.environ["SPARK_SUBMIT_OPTS"].split()
+
+
+def test_shared_classes_are_asked_for_where_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spark_start, "_ARCHIVE", tmp_path / "spark.jsa")
+    assert "SharedArchiveFile" not in spark_start.environment()["SPARK_SUBMIT_OPTS"]
+    (tmp_path / "spark.jsa").touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/spark.jsa" in spark_start.environment()["SPARK_SUBMIT_OPTS"].split()
+
+
+def test_servers_of_zookeeper_share_classes_where_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spark_start, "_ZOOKEEPER_ARCHIVE", tmp_path / "zookeeper.jsa")
+    assert spark_start.zookeeper_options() == []
+    (tmp_path / "zookeeper.jsa").touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/zookeeper.jsa" in spark_start.zookeeper_options()
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAKEFILE = "check:\n\t@true\ntest:\n\t@{python} -m pytest -p no:xdist $(subst -n 0,,$(ARGS)) tests\n"
+
+TESTS = """
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range({always}))
+def test_that_fails(number):
+    assert False
+
+@pytest.mark.parametrize("number", range({once}))
+def test_that_fails_once(number):
+    seen = Path(__file__).with_name(f"seen-{{number}}")
+    was_there, _ = seen.exists(), seen.touch()
+    assert was_there
+
+def test_that_passes():
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("always", "once", "status", "closing"),
+    [
+        (0, 0, 0, ["1 passed"]),
+        (0, 2, 0, ["unsteady: tests/test_it.py::test_that_fails_once[0]", "unsteady: tests/test_it.py::test_that_fails_once[1]",
+                   "2 failed, 1 passed", "2 passed"]),
+        (1, 1, 1, ["2 failed, 1 passed", "1 failed, 1 passed"]),
+        (0, 6, 1, ["6 failed, 1 passed"]),
+    ],
+    ids=["good", "unsteady", "bad", "too many"],
+)  # fmt: skip
+def test_what_passes_at_the_second_try_is_named_and_what_does_not_is_red(
+    tmp_path: Path, always: int, once: int, status: int, closing: list[str]
+) -> None:
+    for name, text in {
+        "Makefile": MAKEFILE.format(python=sys.executable),
+        "pytest.ini": "[pytest]\n",
+        "scripts/require-java": "#!/bin/sh\n",
+        "bin/spin": "#!/bin/sh\n",
+        "tests/test_it.py": TESTS.format(always=always, once=once),
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTEST_ARGS": ""}
+    ran = subprocess.run([tmp_path / ".ci" / "run"], text=True, capture_output=True, env=environment, check=False)
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    said = ran.stdout.partition("== summary\n")[2].splitlines()
+    assert len(said) == len(closing), ran.stdout
+    assert all(part in line for part, line in zip(closing, said, strict=True)), said
