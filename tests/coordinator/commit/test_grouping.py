@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyarrow.lib import ArrowNotImplementedError
 
-from sluice.coordinator.commit.decision import Decision, Queued, groupable, resolve, window_start
+from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, groupable, resolve, window_start
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
@@ -23,7 +23,7 @@ CHANGED = Metadata("t", SCHEMA, (), {})
 
 def decided(head: Head, intents: list[Intent], winners: dict[int, Winner] | None = None) -> Decision:
     queue = [Queued(head.slot + 1 + n, i.transaction_id, Member(i, i.actions.encode())) for n, i in enumerate(intents)]
-    return resolve(head, queue, {} if winners is None else winners, Limits(), room=100, lookup=no_vectors)
+    return resolve(DecisionInput(head, queue, {} if winners is None else winners, Limits(), no_vectors), room=100)
 
 
 def rules(decision: Decision) -> list[str]:

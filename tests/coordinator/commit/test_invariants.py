@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.coordinator.commit import decision as resolving
-from sluice.coordinator.commit.decision import Queued, resolve
+from sluice.coordinator.commit.decision import DecisionInput, Queued, resolve
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.limits import Limits
@@ -71,7 +71,7 @@ def test_i2_versions_are_dense(world: World, monkeypatch: pytest.MonkeyPatch) ->
     queue = [queued(0, client)]
     monkeypatch.setattr(resolving, "_Group", skipping)
     with pytest.raises(InvariantBroken, match="I2"):
-        resolve(client.head(), queue, {}, Limits(), room=8, lookup=no_vectors)
+        resolve(DecisionInput(client.head(), queue, {}, Limits(), no_vectors), room=8)
 
 
 @pytest.mark.notices("slot-order-is-checked")
@@ -79,9 +79,9 @@ def test_i3_slots_are_decided_in_slot_order_each_once(world: World) -> None:
     client = world.client()
     for slots in ([1, 0], [3, 3]):
         with pytest.raises(InvariantBroken, match="I3"):
-            resolve(client.head(), [queued(s, client) for s in slots], {}, Limits(), room=8, lookup=no_vectors)
+            resolve(DecisionInput(client.head(), [queued(s, client) for s in slots], {}, Limits(), no_vectors), room=8)
     with pytest.raises(InvariantBroken, match="I3"):
-        resolve(replace(client.head(), slot=5), [queued(5, client)], {}, Limits(), room=8, lookup=no_vectors)
+        resolve(DecisionInput(replace(client.head(), slot=5), [queued(5, client)], {}, Limits(), no_vectors), room=8)
 
 
 @pytest.mark.notices("history-is-complete")
@@ -92,7 +92,7 @@ def test_i4_nothing_is_decided_without_the_history_it_depends_on(world: World) -
     stale = rewrite_intent(replace(head, version=-1), "old.parquet", "new.parquet")
     queue = [Queued(head.slot + 1, stale.transaction_id, Member(stale, stale.actions.encode()))]
     with pytest.raises(InvariantBroken, match="I4"):
-        resolve(head, queue, {}, Limits(), room=8, lookup=no_vectors)
+        resolve(DecisionInput(head, queue, {}, Limits(), no_vectors), room=8)
 
 
 @pytest.mark.notices("content-has-its-digest")

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.coordinator.commit import joint_resolve
 from sluice.coordinator.commit.decider import Decider, QueueView
-from sluice.coordinator.commit.decision import Queued, resolve
+from sluice.coordinator.commit.decision import DecisionInput, Queued, resolve
 from sluice.coordinator.commit.joint_resolve import SIBLINGS
 from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import (
@@ -41,7 +41,7 @@ def test_i11_a_joint_slot_is_never_decided_with_one_table(world: JointWorld) -> 
     intent = replace(append_intent(client.head("a")), joint=joint)
     queue = [Queued(0, intent.transaction_id, Member(intent, intent.actions.encode()))]
     with pytest.raises(InvariantBroken, match="I11"):
-        resolve(client.head("a"), queue, {}, QUICK, room=8, lookup=no_vectors)
+        resolve(DecisionInput(client.head("a"), queue, {}, QUICK, no_vectors), room=8)
 
 
 @pytest.mark.notices("all-tables-or-none")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.coordinator.commit.decision import Decision, Queued, resolve, window_start
+from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, resolve, window_start
 from sluice.coordinator.commit.next_step import (
     FINISHED,
     WAIT,
@@ -188,7 +188,7 @@ def _outcomes(decisions: Sequence[Decision]) -> list[tuple[int, str]]:
 @given(intents=queues, cuts=st.lists(st.integers(1, 4), min_size=12, max_size=12))
 def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) -> None:
     queue = _queue(intents)
-    whole = resolve(BASE, queue, {}, Limits(), room=100, lookup=no_vectors)
+    whole = resolve(DecisionInput(BASE, queue, {}, Limits(), no_vectors), room=100)
     assert [v.slot for v in whole.verdicts] == [q.slot for q in queue]
 
     head, rest, known, decisions = BASE, queue, dict[int, Winner](), []
@@ -197,7 +197,7 @@ def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) 
             break
         part = rest[:cut]
         needed = range(window_start(head, part) + 1, head.version + 1)
-        decision = resolve(head, part, {v: known[v] for v in needed}, Limits(), room=100, lookup=no_vectors)
+        decision = resolve(DecisionInput(head, part, {v: known[v] for v in needed}, Limits(), no_vectors), room=100)
         known |= _winners(decision)
         decisions.append(decision)
         head, rest = decision.head, rest[len(decision.verdicts) :]
@@ -209,7 +209,7 @@ def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) 
 @examples(140)
 @given(intents=queues, room=st.integers(1, 4))
 def test_versions_are_dense_times_increase_and_room_is_kept(intents: list[Intent], room: int) -> None:
-    decision = resolve(BASE, _queue(intents), {}, Limits(), room=room, lookup=no_vectors)
+    decision = resolve(DecisionInput(BASE, _queue(intents), {}, Limits(), no_vectors), room=room)
     versions = [p.version for p in decision.versions]
     assert versions == list(range(1, len(versions) + 1))
     assert len(versions) <= room
@@ -220,7 +220,7 @@ def test_versions_are_dense_times_increase_and_room_is_kept(intents: list[Intent
 
 def test_appends_share_a_version_and_others_do_not() -> None:
     intents = [_intent(k, n) for n, k in enumerate(["append", "append", "rewrite", "append", "app", "append"])]
-    decision = resolve(BASE, _queue(intents), {}, Limits(), room=100, lookup=no_vectors)
+    decision = resolve(DecisionInput(BASE, _queue(intents), {}, Limits(), no_vectors), room=100)
     assert [p.slots for p in decision.versions] == [(1, 2), (3,), (4, 5, 6)]
 
 
@@ -229,6 +229,6 @@ def test_a_clock_that_is_ahead_moves_time_only_forward() -> None:
     ahead = append_intent(BASE, claimed_ms=10_000_000)
     behind = append_intent(BASE, claimed_ms=5)
     rewrite = _intent("rewrite", 0)
-    decision = resolve(BASE, _queue([ahead, rewrite, behind]), {}, Limits(), room=100, lookup=no_vectors)
+    decision = resolve(DecisionInput(BASE, _queue([ahead, rewrite, behind]), {}, Limits(), no_vectors), room=100)
     assert next(p.timestamp_ms for p in decision.versions) == 10_000_000
     assert [p.timestamp_ms for p in decision.versions] == sorted({p.timestamp_ms for p in decision.versions})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.coordinator.commit.decision import Decision, Queued, resolve
+from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, resolve
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head, Rendering
 from sluice.coordinator.publication.rendering import render
@@ -35,7 +35,7 @@ def rewriting(rows: int, name: str, old: str) -> Intent:
 
 def decided(intents: list[Intent], head: Head = BASE) -> Decision:
     queue = [Queued(n + 1, i.transaction_id, Member(i, i.actions.encode())) for n, i in enumerate(intents)]
-    return resolve(head, queue, {}, Limits(), room=100, lookup=no_vectors)
+    return resolve(DecisionInput(head, queue, {}, Limits(), no_vectors), room=100)
 
 
 @examples(100)

@@ -20,7 +20,6 @@ from itertools import takewhile
 from ...storage.dataclass import dataclass
 from ...storage.errors import invariant
 from ..formats import MalformedRecord
-from ..leases.guard import LeaseView
 from ..nodes.context import TableState
 from ..nodes.layout import SlotName
 from ..nodes.records import NO_SLOT, Head, Verdict, read_intent
@@ -28,8 +27,8 @@ from ..rules.intent import Intent, Joint
 from ..rules.refusal import Refusal
 from ..rules.winner import Member
 from ..service.store import Check, Node
-from .decision import Decision, Queued, resolve
-from .joint_resolve import Part, lacks_siblings, refused, resolve_joint
+from .decision import Decision, DecisionInput, Queued, resolve
+from .joint_resolve import lacks_siblings, refused, resolve_joint
 from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
 from .ratification import Batch, Ratified, batches_of, ratify
 from .table import CoordinatedTable
@@ -42,7 +41,11 @@ class QueueView:
     """The queue of a table as of one look."""
 
     table: CoordinatedTable
+    """The table, as this client reaches it."""
     state: TableState
+    """What the look showed."""
+    queue: Sequence[Queued] = ()
+    """The undecided slots that were read since, in order."""
 
     @property
     def head(self) -> Head:
@@ -59,6 +62,18 @@ class QueueView:
         """How many more versions may be ratified before others are published."""
         return self.table.context.limits.backlog_versions_max - self.state.backlog
 
+    @property
+    def begins_with_it(self) -> bool:
+        """Whether the first slot that was read is the first undecided one."""
+        return self.names[0].sequence == self.queue[0].slot
+
+    def input(self) -> DecisionInput:
+        """The slots that were read, with the versions and leases that decide them."""
+        table = self.table
+        queue, winners = with_winners(table.log, self.head, self.queue)
+        leases = table.guard.view(each.member.intent for each in queue if each.member is not None)
+        return DecisionInput(self.head, queue, winners, table.context.limits, table.log.rows, leases)
+
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
@@ -71,18 +86,6 @@ class Withdrawal:
         """The slot, to be refused if it is that transaction's."""
         # check: taken-back-alone (queued.transaction_id == self.transaction_id -> True)
         return replace(queued, against=self.refusal) if queued.transaction_id == self.transaction_id else queued
-
-
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """A transaction's slot in one of its tables."""
-
-    view: QueueView
-    queued: Queued
-
-    @property
-    def is_first(self) -> bool:
-        return self.view.names[0].sequence == self.queued.slot
 
 
 class Decider:
@@ -101,13 +104,13 @@ class Decider:
         up_to_date = False
         current: QueueView | None = view
         while current is not None:
-            queue = self._queue(current)
-            if not queue:
+            current = replace(current, queue=read_queue(current.table.context, current.state))
+            if not current.queue:
                 return ()
-            if queue[0].joint is None:
-                done, batches = self._decide_alone(current, queue, withdrawal)
+            if current.queue[0].joint is None:
+                done, batches = self._decide_alone(current, withdrawal)
             else:
-                found = self._shares(current, queue[0])
+                found = self._shares(current, current.queue[0])
                 # check: not-refused-by-who-is-behind
                 if isinstance(found, Refusal) and not up_to_date:  # never based on a lagging server
                     current.table.context.barrier()
@@ -115,11 +118,11 @@ class Decider:
                     continue
                 if not isinstance(found, Refusal):
                     # check: what-stands-before-is-decided-before (in found -> in ())
-                    behind = next((share.view for share in found if not share.is_first), None)
+                    behind = next((share for share in found if not share.begins_with_it), None)
                     if behind is not None:
                         current, up_to_date = behind, False
                         continue
-                done, batches = self._decide_jointly(current, queue[0], found, withdrawal)
+                done, batches = self._decide_jointly(current, found, withdrawal)
             if done is not Ratified.LEASES_MOVED:
                 return batches if done is Ratified.DONE else ()
             current = self._view_of(current.table.location)
@@ -143,12 +146,12 @@ class Decider:
         # check: who-waits-is-not-passed
         if undecided(state.slots, state.head):
             return Ratified.OVERTAKEN, ()
-        queued = Queued(NO_SLOT, intent.transaction_id, member)
-        decision, leases = _resolved(QueueView(table, state), [queued], room=1)
+        decision_input = QueueView(table, state, [Queued(NO_SLOT, intent.transaction_id, member)]).input()
+        decision = resolve(decision_input, room=1)
         if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
             return Ratified.OVERTAKEN, ()
         batches = batches_of([(table, state, decision)], direct=intent)
-        return ratify(batches, leases.checks((intent,), ()), intent.transaction_id), batches
+        return ratify(batches, decision_input.leases.checks((intent,), ()), intent.transaction_id), batches
 
     def _view_of(self, location: str) -> QueueView | None:
         """The queue of a table; None if the coordinator has no such tree."""
@@ -156,55 +159,53 @@ class Decider:
         state = table.context.look()
         return None if state is None else QueueView(table, state)
 
-    def _queue(self, view: QueueView) -> Sequence[Queued]:
-        return read_queue(view.table.context, view.state)
-
     # -- one table ---------------------------------------------------------------------------------------------------
 
-    def _decide_alone(self, view: QueueView, queue: Sequence[Queued], withdrawal: Withdrawal | None) -> tuple[Ratified, Sequence[Batch]]:
+    def _decide_alone(self, view: QueueView, withdrawal: Withdrawal | None) -> tuple[Ratified, Sequence[Batch]]:
         """Decide the queue up to the first transaction over several tables."""
         if view.room <= 0:
             view.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
         # check: the-queue-ends-before-it (takewhile -> filter)
-        queue = list(takewhile(lambda each: each.joint is None, queue))
+        queue = list(takewhile(lambda each: each.joint is None, view.queue))
         if withdrawal is not None:
             queue = [withdrawal.on(each) for each in queue]
-        decision, leases = _resolved(view, queue, room=view.room)
+        decision_input = replace(view, queue=queue).input()
+        decision = resolve(decision_input, room=view.room)
         if not decision.verdicts:
             return Ratified.OVERTAKEN, ()
         batches = batches_of([(view.table, view.state, decision)])
-        return ratify(batches, _checks(leases, decision)), batches
+        return ratify(batches, _checks(decision_input, decision)), batches
 
     # -- several tables ----------------------------------------------------------------------------------------------
 
     def _decide_jointly(
-        self, view: QueueView, queued: Queued, found: Sequence[_Share] | Refusal, withdrawal: Withdrawal | None
+        self, view: QueueView, found: Sequence[QueueView] | Refusal, withdrawal: Withdrawal | None
     ) -> tuple[Ratified, Sequence[Batch]]:
         """Decide a transaction that is first in all of its tables; or refuse it here if its slots differ from what it says."""
+        queued = view.queue[0]
         if isinstance(found, Refusal):
             return self._refuse_here(view, queued, found)
         withdrawn = withdrawal is not None and withdrawal.transaction_id == queued.transaction_id
-        full = [share.view for share in found if share.view.room <= 0]
+        full = [share for share in found if share.room <= 0]
         # check: others-backlog-is-kept-to
         if full and not withdrawn:
             for each in full:
                 each.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
-        parts = {
-            share.view.table.location: _part(share.view, withdrawal.on(share.queued) if withdrawal is not None else share.queued)
-            for share in found
-        }
+        if withdrawal is not None:
+            found = [replace(share, queue=[withdrawal.on(each) for each in share.queue]) for share in found]
+        parts = {share.table.location: share.input() for share in found}
         decisions = resolve_joint(parts)
         committed = {location for location, decision in decisions.items() if decision.verdicts[0].refusal is None}
         # check: all-tables-or-none
         invariant("I11", committed in (set(), set(parts)), f"of {sorted(parts)} only {sorted(committed)} would be committed")
-        views = {share.view.table.location: share.view for share in found}
+        views = {share.table.location: share for share in found}
         batches = batches_of([(views[at].table, views[at].state, decision) for at, decision in decisions.items()])
-        return ratify(batches, [check for at, decision in decisions.items() for check in _checks(parts[at].leases, decision)]), batches
+        return ratify(batches, [check for at, decision in decisions.items() for check in _checks(parts[at], decision)]), batches
 
-    def _shares(self, view: QueueView, queued: Queued) -> Sequence[_Share] | Refusal:
-        """The transaction's slots in all its tables, or why it can never be committed: it names a table wrongly.
+    def _shares(self, view: QueueView, queued: Queued) -> Sequence[QueueView] | Refusal:
+        """The queues of its tables, of which its slot was read, or why it can never be committed: it names a table wrongly.
 
         That holds as long as it is undecided where it was met, which the compare-and-set there ensures.
         """
@@ -215,7 +216,7 @@ class Decider:
         origin = context.coordination.read(context.tree.slot(view.head.generation, name))
         if origin is None:
             return lacks_siblings(view.table.location, "its slot is gone")
-        shares: list[_Share] = []
+        shares: list[QueueView] = []
         for location in queued.joint.tables:
             share = self._share(location, queued.transaction_id, queued.joint, origin)
             if isinstance(share, Refusal):
@@ -223,7 +224,7 @@ class Decider:
             shares.append(share)
         return shares
 
-    def _share(self, location: str, transaction_id: str, joint: Joint, origin: Node) -> _Share | Refusal:
+    def _share(self, location: str, transaction_id: str, joint: Joint, origin: Node) -> QueueView | Refusal:
         view = self._view_of(location)
         if view is None:
             return lacks_siblings(location, "the coordinator has no such table (any more)")
@@ -240,7 +241,7 @@ class Decider:
         # check: siblings-say-the-same (without or theirs.joint != joint)
         if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != joint:
             return lacks_siblings(location, "its slot there says something else")
-        return _Share(view, queued_in(context, name, node, view.head))
+        return replace(view, queue=[queued_in(context, name, node, view.head)])
 
     def _refuse_here(self, view: QueueView, queued: Queued, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
         """Refuse a transaction in the table where it was met. That also prevents its commit elsewhere, which would need this slot.
@@ -284,24 +285,8 @@ def _readable_intent(node: Node, head: Head) -> Intent | None:
         return None
 
 
-def _resolved(view: QueueView, queue: Sequence[Queued], room: int) -> tuple[Decision, LeaseView]:
-    """The decision on slots of one table, and the leases it depends on."""
-    table = view.table
-    queue, winners = with_winners(table.log, view.head, queue)
-    leases = table.guard.view(each.member.intent for each in queue if each.member is not None)
-    return resolve(view.head, queue, winners, table.context.limits, room=room, lookup=table.log.rows, leases=leases), leases
-
-
-def _part(view: QueueView, queued: Queued) -> Part:
-    """The input for deciding a transaction's share in a table."""
-    table = view.table
-    [queued], winners = with_winners(table.log, view.head, [queued])
-    leases = table.guard.view(() if queued.member is None else (queued.member.intent,))
-    return Part(view.head, queued, winners, table.context.limits, table.log.rows, leases)
-
-
-def _checks(leases: LeaseView, decision: Decision) -> list[Check]:
+def _checks(decision_input: DecisionInput, decision: Decision) -> list[Check]:
     """The checks of leases with which a decision is ratified (I9)."""
     members: Iterable[Member] = (member for members in decision.members.values() for member in members)
     refusals = (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None)
-    return leases.checks((member.intent for member in members), refusals)
+    return decision_input.leases.checks((member.intent for member in members), refusals)

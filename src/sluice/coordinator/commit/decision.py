@@ -56,6 +56,24 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionInput:
+    """Undecided slots of one table, and everything that their decision depends on."""
+
+    head: Head
+    """The state that they are decided on."""
+    queue: Sequence[Queued]
+    """The slots, in order."""
+    winners: Mapping[int, Winner]
+    """The versions after `window_start(head, queue)`, by version."""
+    limits: Limits
+    """This client's limits: they say where a version and a decision end."""
+    lookup: VectorLookup
+    """Returns the rows of a stored deletion vector."""
+    leases: LeaseView = NO_LEASES
+    """The leases that are held. Whoever ratifies the decision compares them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The verdicts on a prefix of the queue, the versions they make, and the head after them."""
 
@@ -142,12 +160,9 @@ class _Group:
 class _Resolution:
     """The state of one run over a queue."""
 
-    head: Head
-    winners: Mapping[int, Winner]
-    limits: Limits
-    lookup: VectorLookup
+    input: DecisionInput
     room: int
-    leases: LeaseView = NO_LEASES
+    head: Head
     groups: list[_Group] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -163,7 +178,7 @@ class _Resolution:
             return None
         first_new = self.groups[0].version if self.groups else self.head.version + 1
         if version < first_new:
-            return self.winners.get(version)
+            return self.input.winners.get(version)
         # check: winners-of-the-same-batch-count (group = self.groups[version - first_new] -> return Winner(version))
         group = self.groups[version - first_new]
         key = version, len(group.members)
@@ -220,7 +235,7 @@ class _Resolution:
         if intent.validated_through > self.head.version:
             return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
         # check: others-leases-object
-        return self.leases.objection(member)
+        return self.input.leases.objection(member)
 
     def judge(self, member: Member) -> Member | Refusal:
         """The member as it may be committed on top of the head, with adapted actions if necessary; or its refusal."""
@@ -271,7 +286,7 @@ class _Resolution:
     def rows(self, vector: DeletionVector) -> Rows:
         """The rows of a vector, including those of this run, which are not stored yet."""
         planned = self.planned.get(vector.unique_id)
-        return self.lookup(vector) if planned is None else planned
+        return self.input.lookup(vector) if planned is None else planned
 
     def place(self, queued: Queued, member: Member) -> bool:
         """Give a valid intent its version and ordinal; False if this run may make no more versions."""
@@ -280,7 +295,7 @@ class _Resolution:
             self.verdicts.append(Verdict(queued.slot, intent.transaction_id, self.head.version))
             return True
         group, may_share = self.groups[-1] if self.groups else None, groupable(intent, mine)
-        joins = group is not None and group.open and may_share and group.size + len(member.actions) <= self.limits.batch_bytes_max
+        joins = group is not None and group.open and may_share and group.size + len(member.actions) <= self.input.limits.batch_bytes_max
         if not joins or group is None:
             # check: backlog-is-bounded
             if len(self.groups) >= self.room:
@@ -317,7 +332,7 @@ class _Resolution:
 
     def decide(self, queued: Queued) -> bool:
         """Decide one slot; False if the run must end before it."""
-        if self.refusal_bytes > self.limits.batch_bytes_max // 4:  # one node records all verdicts
+        if self.refusal_bytes > self.input.limits.batch_bytes_max // 4:  # one node records all verdicts
             return False
         member = queued.member
         # check: taken-back-though-committed (member is None -> member is None or queued.against)
@@ -343,26 +358,15 @@ class _Resolution:
         return True
 
 
-def resolve(
-    head: Head,
-    queue: Sequence[Queued],
-    winners: Mapping[int, Winner],
-    limits: Limits,
-    *,
-    room: int,
-    lookup: VectorLookup,
-    leases: LeaseView = NO_LEASES,
-    jointly: bool = False,
-) -> Decision:
-    """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
+def resolve(decision_input: DecisionInput, *, room: int, jointly: bool = False) -> Decision:
+    """Decide the first of the slots, up to the one that would need more than `room` new versions.
 
-    `winners` has the versions after `window_start(head, queue)`; `room` is how many versions may be made now; `lookup`
-    returns the rows of deletion vectors, `leases` are those held (the multi must include their checks). Ends before the
-    first slot that would need one version more.
+    `jointly`: the transaction is decided in all of its tables at once (`resolve_joint`).
     """
-    run = _Resolution(head, winners, limits, lookup, room, leases)
+    head, limits = decision_input.head, decision_input.limits
+    run = _Resolution(decision_input, room, head)
     last = head.slot
-    for queued in queue:
+    for queued in decision_input.queue:
         # check: slot-order-is-checked
         # check: slots-are-sorted
         invariant("I3", queued.slot > last or queued.slot == NO_SLOT, f"slot {queued.slot} is not after slot {last}")

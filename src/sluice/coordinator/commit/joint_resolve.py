@@ -12,41 +12,28 @@ from typing import Final
 
 from ...storage.actions import DeletionVector
 from ...storage.data.vectors import Rows
-from ...storage.dataclass import dataclass
 from ...storage.errors import InvariantBroken
-from ..leases.guard import LeaseView
 from ..limits import Limits
 from ..nodes.records import Head, Verdict
 from ..rules.refusal import Refusal
-from ..rules.row_changes import VectorLookup
-from ..rules.winner import Winner
-from .decision import Decision, Queued, resolve
+from .decision import Decision, DecisionInput, Queued, resolve
 
 SIBLINGS: Final = "joint-slots"
 """The rule that refuses a transaction that names tables in which it has no slot, or a different one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A transaction's share in one table: the decided state, its slot, and the other input of `resolve`."""
+def resolve_joint(parts: Mapping[str, DecisionInput]) -> Mapping[str, Decision]:
+    """The decision in each table, by location, for a transaction that is the first undecided one in all of them.
 
-    head: Head
-    queued: Queued
-    winners: Mapping[int, Winner]
-    limits: Limits
-    lookup: VectorLookup
-    leases: LeaseView
-
-
-def resolve_joint(parts: Mapping[str, Part]) -> Mapping[str, Decision]:
-    """The decision in each table, by location, for a transaction that is the first undecided one in all of them."""
+    Each part is the transaction's slot in one table.
+    """
     decisions = {location: _alone(part, len(parts)) for location, part in parts.items()}
     # check: joint-committed-before
     if _was_committed(parts, decisions):
         return {at: decision if decision.verdicts[0].repeats else _read_before(parts[at], decision) for at, decision in decisions.items()}
     against = _objection(decisions)
     if against is not None:
-        return {location: refused(part.head, part.queued, part.limits, against) for location, part in parts.items()}
+        return {location: refused(part.head, part.queue[0], part.limits, against) for location, part in parts.items()}
     versions = {location: plan.version for location, decision in decisions.items() for plan in decision.versions}
     return {
         location: replace(decision, versions=tuple(replace(plan, joint=versions) for plan in decision.versions))
@@ -54,20 +41,20 @@ def resolve_joint(parts: Mapping[str, Part]) -> Mapping[str, Decision]:
     }
 
 
-def _alone(part: Part, tables: int) -> Decision:
+def _alone(part: DecisionInput, tables: int) -> Decision:
     """One table's decision. All records share one request, so each gets a share of the room."""
     room = part.limits.batch_bytes_max // tables
     limits = part.limits.but(batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
-    return resolve(part.head, [part.queued], part.winners, limits, room=1, lookup=part.lookup, leases=part.leases, jointly=True)
+    return resolve(replace(part, limits=limits), room=1, jointly=True)
 
 
-def _was_committed(parts: Mapping[str, Part], decisions: Mapping[str, Decision]) -> bool:
+def _was_committed(parts: Mapping[str, DecisionInput], decisions: Mapping[str, Decision]) -> bool:
     """Whether every table that it writes already has it. Tables that it only reads have no version of it."""
-    writes = [at for at, part in parts.items() if part.queued.member is None or not part.queued.member.intent.only_reads]
+    writes = [at for at, part in parts.items() if part.queue[0].member is None or not part.queue[0].member.intent.only_reads]
     return bool(writes) and all(decisions[at].verdicts[0].repeats for at in writes)
 
 
-def _read_before(part: Part, decision: Decision) -> Decision:
+def _read_before(part: DecisionInput, decision: Decision) -> Decision:
     """The share of a table that a committed transaction only read: it stays valid, whatever was committed there since."""
     [verdict] = decision.verdicts
     return replace(decision, verdicts=(Verdict(verdict.slot, verdict.transaction_id, part.head.version, repeats=True),))
@@ -94,7 +81,7 @@ def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:
 
 def refused(head: Head, queued: Queued, limits: Limits, refusal: Refusal) -> Decision:
     """The decision that refuses a slot."""
-    decision = resolve(head, [replace(queued, member=None, against=refusal)], {}, limits, room=0, lookup=_no_rows)
+    decision = resolve(DecisionInput(head, [replace(queued, member=None, against=refusal)], {}, limits, _no_rows), room=0)
     return replace(decision, verdicts=(replace(decision.verdicts[0], refusal=refusal),))  # the full text, with the table it names
 
 
