@@ -74,8 +74,6 @@ test-fast: $(READY)
 	@$(PYTEST) -n 4 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark or clouds)" $(ARGS)
 
 test-long: LIMIT_MINUTES = 240
-# Spark compiles queries there, as in users' sessions.
-test-long test-delta: export COMPILED_QUERIES = true
 test-long: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) --hypothesis-profile=long -m "long or hypothesis" $(ARGS)
 

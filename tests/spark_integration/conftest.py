@@ -55,26 +55,6 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@contextmanager
-def settings(spark: SparkSession, **chosen: str) -> Iterator[None]:
-    """Settings below spark.sql, until they are as they were."""
-    before = {name: str(spark.conf.get(f"spark.sql.{name}")) for name in chosen}
-    for name, value in chosen.items():
-        spark.conf.set(f"spark.sql.{name}", value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(f"spark.sql.{name}", value)
-
-
-@pytest.fixture
-def compiled(spark: SparkSession) -> Iterator[None]:
-    """Queries run by code that Spark generates, as in users' sessions; the session of the tests does without (`spark_start`)."""
-    with settings(spark, **{"codegen.wholeStage": "true", "codegen.factoryMode": "FALLBACK"}):
-        yield
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a test's table is, with the coordinator that goes with it."""

@@ -21,9 +21,9 @@ from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.open_table import open_coordinated
 from tests.storage.strategies import rows_of
 
-from ..conftest import Place, arrow, is_native, settings
+from ..conftest import Place, arrow, is_native
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
+pytestmark = pytest.mark.spark
 
 PER_FILE = 5_000
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("sluice_row", pa.string()), ("_metadata", pa.string())])
@@ -121,7 +121,8 @@ def test_row_groups_keep_their_positions(place: Place) -> None:
     table.append(pa.table({"id": pa.array(numbers, pa.int64()), "text": texts}))
     gone = set(range(0, count, 1_000)) | set(range(150_000, 160_000)) | {count - 1}
     assert delete_positions(place, lambda *_: gone) == ["u"]
-    with settings(place.spark, **{"files.maxPartitionBytes": "1m"}):
+    place.spark.conf.set("spark.sql.files.maxPartitionBytes", "1m")
+    try:
         scanned = place.scan()
         assert is_native(scanned)
         assert scanned.rdd.getNumPartitions() > 1
@@ -129,6 +130,8 @@ def test_row_groups_keep_their_positions(place: Place) -> None:
         assert [row["id"] for row in place.scan(where="id >= 298990 AND id < 299002").sort("id").collect()] == [
             i for i in range(298_990, 299_002) if i != 299_000
         ]
+    finally:
+        place.spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
 def test_a_missing_vector_is_named(mended: Place) -> None:
@@ -139,7 +142,14 @@ def test_a_missing_vector_is_named(mended: Place) -> None:
         mended.scan().collect()
 
 
-@pytest.mark.parametrize("setting", ["codegen.wholeStage", "parquet.enableVectorizedReader"])
+@pytest.mark.parametrize("setting", ["spark.sql.codegen.wholeStage", "spark.sql.parquet.enableVectorizedReader"])
 def test_rows_are_looked_up_without_generated_code_and_row_by_row(mended: Place, setting: str) -> None:
-    with settings(mended.spark, **{setting: "false", "codegen.factoryMode": "NO_CODEGEN"}):
-        assert {row["id"] for row in mended.scan().select("id").collect()} == ids(mended)
+    expected = ids(mended)
+    before = {name: mended.spark.conf.get(name) for name in (setting, "spark.sql.codegen.factoryMode")}
+    mended.spark.conf.set(setting, "false")
+    mended.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    try:
+        assert {row["id"] for row in mended.scan().select("id").collect()} == expected
+    finally:
+        for name, value in before.items():
+            mended.spark.conf.set(name, str(value))

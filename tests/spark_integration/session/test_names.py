@@ -236,7 +236,6 @@ def test_the_schema_is_overwritten_with_permission_only(names: Names) -> None:
         writer.option("replaceWhere", "day = 1").saveAsTable("orders")
 
 
-@pytest.mark.usefixtures("compiled")  # what Spark lists cannot be decoded otherwise
 def test_sparks_catalog_knows_the_names(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_COORDINATOR", names.coordinator)
     names.write(("a", 1)).saveAsTable("sales.orders")

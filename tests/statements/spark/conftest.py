@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 import sluice
 from sluice.coordinator.service.connect import release
 
-from ...spark_integration.conftest import compiled, spark
+from ...spark_integration.conftest import spark
 
-__all__ = ["Warehouse", "compiled", "spark", "warehouse"]
+__all__ = ["Warehouse", "spark", "warehouse"]
 
 
 @dataclass(frozen=True)

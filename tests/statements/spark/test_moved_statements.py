@@ -101,7 +101,6 @@ def test_partitions_that_are_dropped(rows: Rows, days: sluice.Table, warehouse: 
     assert [row[0] for row in warehouse.held("sales.days")] == [3]
 
 
-@pytest.mark.usefixtures("compiled")  # what Spark lists cannot be decoded otherwise
 def test_databases(warehouse: Warehouse) -> None:
     """Made and dropped by both, each with its own tables in it."""
     warehouse.sql("CREATE DATABASE IF NOT EXISTS lake COMMENT 'c'")
