@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..storage.errors import InvalidRequest
-from ..storage.pruning.files import partition_texts
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.conform import other_number_of_columns
 from ..storage.schema.datatypes import PrimitiveType, StructType
-from ..storage.schema.partitions import decode_column
+from ..storage.schema.partitions import decode_column, partition_texts
 from ..storage.schema.sqltypes import type_sql
 from ..tables.table import Table
 from .parse.altering import DropPartitions

@@ -22,10 +22,10 @@ from sluice.storage.data import scan
 from sluice.storage.errors import MissingObject
 from sluice.storage.expressions.nodes import Column
 from sluice.storage.pruning import files
-from sluice.storage.pruning.files import partition_texts
 from sluice.storage.pruning.key_ranges import ranges_of
 from sluice.storage.schema import partitions
 from sluice.storage.schema.datatypes import PrimitiveType, StructField, StructType
+from sluice.storage.schema.partitions import partition_texts
 from tests.storage.data.reading import iter_files, read_files
 from tests.storage.logs import add, new_store
 

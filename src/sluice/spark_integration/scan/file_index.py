@@ -36,9 +36,8 @@ from ...storage.errors import SluiceError
 from ...storage.expressions import build
 from ...storage.expressions.evaluate import may_fail
 from ...storage.expressions.nodes import Node
-from ...storage.pruning.files import partition_texts
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.partitions import decode_column
+from ...storage.schema.partitions import decode_column, partition_texts
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...storage.stores.objects import ObjectStore
 from ..errors import known_to_spark, missing_file

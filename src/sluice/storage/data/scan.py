@@ -18,10 +18,9 @@ from ..actions.records import DeletionVector
 from ..actions.uris import object_at
 from ..dataclass import dataclass
 from ..errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch
-from ..pruning.files import partition_texts
 from ..schema.conform import adapt
 from ..schema.datatypes import PrimitiveType, StructField, StructType
-from ..schema.partitions import decode_column
+from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import to_arrow
 from ..stores.arrow_input import arrow_input
 from ..stores.objects import ObjectStore

@@ -14,9 +14,8 @@ from ...storage.actions.uris import object_at
 from ...storage.data.scan import TableScan
 from ...storage.errors import ObjectNotFound
 from ...storage.log.snapshot import Snapshot
-from ...storage.pruning.files import partition_texts
 from ...storage.schema.datatypes import PrimitiveType, StructType
-from ...storage.schema.partitions import decode_column
+from ...storage.schema.partitions import decode_column, partition_texts
 from ...storage.schema.schema import to_arrow
 from ...storage.stores.arrow_input import arrow_input
 from ...storage.stores.objects import ObjectStore
