@@ -28,7 +28,7 @@ RUN = "LIMITED_TEST_RUN"
 """In the environment of whatever the command starts, however far it detaches itself."""
 LIMIT_STATUS = 124
 """The exit status after the limit, as `timeout` has it."""
-_STACKS_S = 2.0
+_STACKS_S = 5.0
 _INTERRUPTED_S = 60.0
 
 
