@@ -471,7 +471,7 @@ def test_who_compares_what_it_published_makes_no_look_of_its_own(place: Place) -
     ours.context.clock.monotonic_s = lambda: clock[0]  # type: ignore[method-assign]
     for number in range(3):
         table.append(flights(("LGA", 3, number)))
-    assert ours.background.drain(30.0)
+    assert ours._helping.drain(30.0)
 
     def requests(of: str) -> int:
         return sum(1 for verb, key in disk_of(place).calls if verb == of and key.startswith("_delta_log/0"))
@@ -480,7 +480,7 @@ def test_who_compares_what_it_published_makes_no_look_of_its_own(place: Place) -
     for number in range(8):
         clock[0] += 3.5
         table.append(flights(("LGA", 4, number)))
-        assert ours.background.drain(30.0)
+        assert ours._helping.drain(30.0)
     assert requests("get") > gets
     assert requests("head") == heads
 
