@@ -1,7 +1,7 @@
 """The typed tree: what it folds, retypes and flattens, and casts of single values.
 
 Conditions that are nested beyond all measure are refused by name, wherever they are used.
-The translation of Java's regular expressions; that Spark finds the same is told by spark_predicates.sql.
+Java's regular expressions are translated: spark_predicates.sql has what Spark itself finds with them.
 """
 
 from __future__ import annotations

@@ -110,19 +110,19 @@ class Decider:
             if current.queue[0].joint is None:
                 done, batches = self._decide_alone(current, withdrawal)
             else:
-                found = self._shares(current, current.queue[0])
+                shares = self._shares(current, current.queue[0])
                 # check: not-refused-by-who-is-behind
-                if isinstance(found, Refusal) and not up_to_date:  # never based on a lagging server
+                if isinstance(shares, Refusal) and not up_to_date:  # never based on a lagging server
                     current.table.context.barrier()
                     current, up_to_date = self._view_of(current.table.location), True
                     continue
-                if not isinstance(found, Refusal):
-                    # check: what-stands-before-is-decided-before (in found -> in ())
-                    behind = next((share for share in found if not share.begins_with_it), None)
+                if not isinstance(shares, Refusal):
+                    # check: what-stands-before-is-decided-before (in shares -> in ())
+                    behind = next((share for share in shares if not share.begins_with_it), None)
                     if behind is not None:
                         current, up_to_date = behind, False
                         continue
-                done, batches = self._decide_jointly(current, found, withdrawal)
+                done, batches = self._decide_jointly(current, shares, withdrawal)
             if done is not Ratified.LEASES_MOVED:
                 return batches if done is Ratified.DONE else ()
             current = self._view_of(current.table.location)
@@ -180,27 +180,27 @@ class Decider:
     # -- several tables ----------------------------------------------------------------------------------------------
 
     def _decide_jointly(
-        self, view: QueueView, found: Sequence[QueueView] | Refusal, withdrawal: Withdrawal | None
+        self, view: QueueView, shares: Sequence[QueueView] | Refusal, withdrawal: Withdrawal | None
     ) -> tuple[Ratified, Sequence[Batch]]:
         """Decide a transaction that is first in all of its tables; or refuse it here if its slots differ from what it says."""
         queued = view.queue[0]
-        if isinstance(found, Refusal):
-            return self._refuse_here(view, queued, found)
+        if isinstance(shares, Refusal):
+            return self._refuse_here(view, queued, shares)
         withdrawn = withdrawal is not None and withdrawal.transaction_id == queued.transaction_id
-        full = [share for share in found if share.room <= 0]
+        full = [share for share in shares if share.room <= 0]
         # check: others-backlog-is-kept-to
         if full and not withdrawn:
             for each in full:
                 each.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
         if withdrawal is not None:
-            found = [replace(share, queue=[withdrawal.on(each) for each in share.queue]) for share in found]
-        parts = {share.table.location: share.input() for share in found}
+            shares = [replace(share, queue=[withdrawal.on(each) for each in share.queue]) for share in shares]
+        parts = {share.table.location: share.input() for share in shares}
         decisions = resolve_joint(parts)
         committed = {location for location, decision in decisions.items() if decision.verdicts[0].refusal is None}
         # check: all-tables-or-none
         invariant("I11", committed in (set(), set(parts)), f"of {sorted(parts)} only {sorted(committed)} would be committed")
-        views = {share.table.location: share for share in found}
+        views = {share.table.location: share for share in shares}
         batches = batches_of([(views[at].table, views[at].state, decision) for at, decision in decisions.items()])
         return ratify(batches, [check for at, decision in decisions.items() for check in _checks(parts[at], decision)]), batches
 

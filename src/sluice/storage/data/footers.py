@@ -157,17 +157,19 @@ def read_written_footer(path: Path, stored: StructType, indexed_columns: int) ->
     places = _places(stored)
     if footer.num_columns != len(places):
         raise InvariantBroken(f"{path} has {footer.num_columns} columns, and was to have the {len(places)} of {stored}")
-    found = {place: _found(footer, number, place.type) for number, place in enumerate(places)}
-    direct = {place.path: each for place, each in found.items() if place.direct}
+    by_column = {place: _statistics_of(footer, number, place.type) for number, place in enumerate(places)}
+    direct = {place.path: each for place, each in by_column.items() if place.direct}
     unknown = _Found(None, None, None)
-    known = [
+    bounds = [
         (leaf, each.low, None if _is_nan(each.high) else each.high, each.nulls)
         for leaf in leaves(stored, (), indexed_columns)
         for each in (direct.get(leaf.path, unknown),)
     ]
     nulls = {path[0]: each.nulls for path, each in direct.items() if len(path) == 1 and each.nulls is not None}
-    odd = [place.path for place, each in found.items() if any(v is not None and not is_legal(v, place.type) for v in (each.low, each.high))]
-    return WrittenFooter(footer.num_rows, text_of(footer.num_rows, known), nulls, tuple(".".join(path) for path in odd))
+    odd = [
+        place.path for place, each in by_column.items() if any(v is not None and not is_legal(v, place.type) for v in (each.low, each.high))
+    ]
+    return WrittenFooter(footer.num_rows, text_of(footer.num_rows, bounds), nulls, tuple(".".join(path) for path in odd))
 
 
 @lru_cache(maxsize=256)
@@ -189,21 +191,21 @@ def _inside(dtype: DataType, path: tuple[str, ...], *, direct: bool) -> Iterator
             yield from _inside(value, (*path, "value"), direct=False)
 
 
-def _found(footer: pq.FileMetaData, number: int, dtype: PrimitiveType) -> _Found:
+def _statistics_of(footer: pq.FileMetaData, number: int, dtype: PrimitiveType) -> _Found:
     nulls: int | None = 0
     bounds: list[Any] | None = []
     for group in range(footer.num_row_groups):
         chunk = footer.row_group(group).column(number)
-        known = chunk.statistics
-        if known is None or not known.has_null_count:
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
             return _Found(None, None, None)
-        nulls += known.null_count
-        if known.null_count == chunk.num_values:
+        nulls += statistics.null_count
+        if statistics.null_count == chunk.num_values:
             continue
-        if not known.has_min_max:
+        if not statistics.has_min_max:
             bounds = None
         elif bounds is not None:
-            bounds += (_value(known.min_raw, dtype), _value(known.max_raw, dtype))
+            bounds += (_value(statistics.min_raw, dtype), _value(statistics.max_raw, dtype))
     if not bounds or any(value is None for value in bounds):
         return _Found(None, None, nulls)
     numbers = [value for value in bounds if not _is_nan(value)]

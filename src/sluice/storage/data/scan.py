@@ -173,11 +173,11 @@ class FileReader:
         return sorted(group.id for group in kept)
 
     def _guarantee(self, job: Job) -> pc.Expression:
-        known = pc.scalar(True)
+        condition = pc.scalar(True)
         for field, value in zip(self.partition_fields, job.values, strict=True):
             reference = pc.field(field.name)
-            known = known & (reference.is_null() if value.null_count else reference == value[0])
-        return known
+            condition = condition & (reference.is_null() if value.null_count else reference == value[0])
+        return condition
 
     def _finish(
         self,
