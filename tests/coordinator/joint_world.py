@@ -12,11 +12,12 @@ from sluice.coordinator.commit.table import CoordinatedTable
 from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import DeclaredReads, Intent, Joint
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
+from sluice.storage.actions.texts import sha256
 from sluice.storage.stores.memory import MemoryStore
 
 from .world import QUICK, World, append_intent, commit_one, filing_of
@@ -101,7 +102,7 @@ class JointClient:
     def reading(self, read: str = "a", written: str = "b") -> dict[str, Intent]:
         """A transaction that reads nothing in particular of one table and appends to another."""
         intents = self.intents(written)
-        seen = replace(append_intent(self.head(read)), reads=DeclaredReads(), actions="", actions_digest=digest(b""))
+        seen = replace(append_intent(self.head(read)), reads=DeclaredReads(), actions="", actions_digest=sha256(b""))
         return {read: replace(seen, transaction_id=intents[written].transaction_id), **intents}
 
     def commit(self, intents: Mapping[str, Intent], *, timeout_s: float = 10.0, ack: str = "published") -> dict[str, Commit]:

@@ -24,7 +24,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext, TableState
 from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
-from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication.pruning import spare
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Footprint, Member
@@ -32,6 +32,7 @@ from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Delete
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
+from sluice.storage.actions.texts import sha256
 from sluice.storage.data.vectors import Rows
 from sluice.storage.errors import CorruptLogFile
 from sluice.storage.log.paths import commit_path
@@ -139,7 +140,7 @@ def intent_of(head: Head, actions: Sequence[Action], reads: DeclaredReads, chang
         claimed_ms=SystemClock().now_ms(),
         reads=reads,
         actions=text.decode(),
-        actions_digest=digest(text),
+        actions_digest=sha256(text),
     )
     return replace(base, **(changes or {}))
 

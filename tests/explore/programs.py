@@ -13,10 +13,11 @@ from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
-from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
+from sluice.storage.actions.texts import sha256
 from sluice.storage.errors import Unavailable
 
 from ..coordinator.world import commit_one
@@ -83,7 +84,7 @@ def intent_of(context: TableContext, head: Head, actions: Sequence[Action], read
         claimed_ms=context.clock.now_ms(),
         reads=reads,
         actions=text.decode(),
-        actions_digest=digest(text),
+        actions_digest=sha256(text),
         client=context.client,
     )
     return replace(made, **changes)

@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from .leases.lease import Lease, lent
     from .leases.listing import break_lease, list_broken, list_leases, place_of_table
     from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
-    from .leases.priority import Priority, priority_after
     from .leases.requests import LeaseOn, lease, lease_on, lease_on_table, leases
     from .leases.scopes import PartitionScope
-    from .leases.table_leases import TableLeases
+    from .leases.table_leases import Priority, TableLeases, priority_after
     from .nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
     from .nodes.checkpoint_claim import claim_checkpoint
     from .nodes.context import TableContext
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
     from .publication.waiting import VersionWatch
     from .rules.explain.decision import Explanation
     from .service.address import Address
-    from .service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, InParts, SystemClock, Timeout, bounding, within_this_call
+    from .service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, SystemClock, Timeout, bounding, within_this_call
     from .service.connect import connect, release, start_embedded
     from .service.store import CoordinationStore
 else:

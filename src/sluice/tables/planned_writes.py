@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from ..coordinator.api import (
     Commit,
-    InParts,
     Priority,
     TableName,
     Timeout,
     another_id,
+    bounding,
     close_plan,
     open_plan,
     outcome_of,
@@ -166,7 +166,7 @@ def commit_creation(
 def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str) -> tuple[OpenTable, Commit]:
     table = table_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
     first = first_change(table, NewTable(plan.metadata, plan.clustering), files, new, operation=operation)
-    once = transaction_actions(plan.terms.once, table.clock.now_ms())
+    once = [] if plan.terms.once is None else transaction_actions(plan.terms.once, table.clock.now_ms())
     change = replace(
         first,
         transaction_id=plan.transaction_id,
@@ -195,16 +195,17 @@ def commit_write_once(
 
     That one is looked for in versions higher than `after` (None: the plan's own).
     """
-    time = InParts(plan.terms.timeout_s if timeout_s is None else timeout_s, table.clock)
-    with time.part() as deadline:
+    limit = plan.terms.timeout_s if timeout_s is None else timeout_s
+    with bounding(limit, table.clock) as deadline:
         before = table.head().version  # a concurrent commit of the plan makes a later version
         outcome = outcome_of(table, plan.transaction_id, deadline, after=plan.read_version if after is None else after)
+    left = deadline.rest_of(limit)
     if outcome.error is not None:
         raise outcome.error
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
     with _closing(table, plan):
-        return _commit(table, plan, files, time.left, before)
+        return _commit(table, plan, files, left, before)
 
 
 def abandon_plan(plan: WritePlan) -> None:

@@ -14,7 +14,6 @@ from ..coordinator.api import (
     Change,
     Commit,
     Deadline,
-    InParts,
     PartitionScope,
     Priority,
     TableLeases,
@@ -266,12 +265,12 @@ class TableWrites:
 
         A `blind` one reads nothing of the table.
         """
-        time = InParts(terms.timeout_s, self.coordinated.clock)
-        with time.part():
+        with bounding(terms.timeout_s, self.coordinated.clock) as deadline:
             begun = self._begun(terms, blind=blind)
         try:
-            with time.part():
+            with bounding(deadline):
                 done = begun.repeated()
+            left = deadline.rest_of(terms.timeout_s)  # the time in which the rows are written does not count
             if done is None:
                 change(begun)
         except BaseException:
@@ -280,21 +279,19 @@ class TableWrites:
         if done is not None:
             begun.abort()
             return self.noted(done)
-        return begun.commit(timeout_s=time.left)
+        return begun.commit(timeout_s=left)
 
     def _begun(self, terms: Terms, after: OpenTransaction[Any] | None = None, *, blind: bool = False) -> Transaction:
         """A transaction, which repeats the one `after` which it is begun; a `blind` one is a plain append."""
         table = self.coordinated
         numbered = terms.once is not None
         with bounding(terms.timeout_s, table.clock) as deadline:
-            if blind:
-                snapshot = newest_for_append(table, numbered=numbered)
-                if PRIMARY_KEY in snapshot.configuration:
-                    snapshot = snapshot_for_change(table)
-                return Transaction(table, snapshot, terms, Priority(), committed=self.noted)
             priority = Priority() if after is None else priority_after(after.losses, self._read_here(after), deadline)
             try:
-                snapshot = snapshot_for_change(table, terms.version, numbered=numbered)
+                if not blind:
+                    snapshot = snapshot_for_change(table, terms.version, numbered=numbered)
+                elif PRIMARY_KEY in (snapshot := newest_for_append(table, numbered=numbered)).configuration:
+                    snapshot = snapshot_for_change(table)
                 return Transaction(table, snapshot, terms, priority, committed=self.noted)
             except BaseException:
                 priority.end()

@@ -538,7 +538,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
         actions += draft.clustering
-        for application in (terms.once, *self._noted.items()):
+        applications = [*self._noted.items()] if terms.once is None else [terms.once, *self._noted.items()]
+        for application in applications:
             actions += transaction_actions(application, self._clock.now_ms())
         return Change(
             transaction_id=self.id,

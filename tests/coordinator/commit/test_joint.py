@@ -19,11 +19,11 @@ from sluice.coordinator.errors import (
     CoordinatorUnavailable,
     OutcomeUnknown,
 )
-from sluice.coordinator.nodes.records import digest
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create, Write
+from sluice.storage.actions.texts import sha256
 from tests.coordinator.joint_world import JointClient, JointWorld
 from tests.coordinator.world import DIRECT, QUICK, append_intent, commit_one, rewrite_intent
 from tests.mending import mend
@@ -353,7 +353,7 @@ def test_a_table_that_is_only_read_gets_no_version_and_is_compared_all_the_same(
     def reading() -> dict[str, Intent]:
         intents = client.intents("b")
         reads = DeclaredReads(read_files=("read.parquet",))
-        seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=digest(b""))
+        seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=sha256(b""))
         return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
 
     commits = client.commit(reading())

@@ -10,11 +10,12 @@ import pytest
 
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import OutcomeUnknown
-from sluice.coordinator.nodes.records import BatchRecord, digest
+from sluice.coordinator.nodes.records import BatchRecord
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Create, Write
 from sluice.coordinator.service.tree import Tree
+from sluice.storage.actions.texts import sha256
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.joint_world import JointClient, JointWorld, alone, soon
 from tests.coordinator.world import QUICK, append_intent, claim_slot, rewrite_intent
@@ -111,7 +112,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: JointWorld) -
         node = slow.session.read(f"{table.tree.verdicts}/{name}")
         assert node is not None
         [plan] = BatchRecord.decode(node.data).versions
-        assert digest(table.objects.get(commit_path(0))) == plan.digest
+        assert sha256(table.objects.get(commit_path(0))) == plan.digest
 
 
 @pytest.mark.notices("joint-committed-before")
@@ -140,7 +141,7 @@ def reading(client: JointClient, file: str) -> dict[str, Intent]:
     """A transaction that reads a file of `a` and appends to `b`."""
     intents = client.intents("b")
     reads = DeclaredReads(read_files=(file,))
-    seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=digest(b""))
+    seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=sha256(b""))
     return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
 
 

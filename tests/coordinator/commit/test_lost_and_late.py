@@ -18,12 +18,13 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import require_head
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree
 from sluice.coordinator.nodes.layout import TableTree, VerdictName
-from sluice.coordinator.nodes.records import BatchRecord, Head, Published, digest
+from sluice.coordinator.nodes.records import BatchRecord, Head, Published
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import connect, release
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Write
 from sluice.coordinator.service.tree import Tree
+from sluice.storage.actions.texts import sha256
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
@@ -279,7 +280,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: World) -> Non
     assert slow.commit(intent).version == 0
     slow.coordinated.publisher.publish_pending()  # where its own time to publish was over
     [record] = records(world)
-    assert [digest(world.objects.get(commit_path(plan.version))) for plan in record.versions] == [p.digest for p in record.versions]
+    assert [sha256(world.objects.get(commit_path(plan.version))) for plan in record.versions] == [p.digest for p in record.versions]
 
 
 @pytest.mark.notices("batch-is-recognised")

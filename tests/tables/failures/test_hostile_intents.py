@@ -19,7 +19,7 @@ from sluice.coordinator.commit.outcomes import Outcome
 from sluice.coordinator.errors import NotCommitted
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, TableTree, VerdictName
-from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import close_all, connect
@@ -32,6 +32,7 @@ from sluice.storage.actions import (
     Txn,
     encode_all,
 )
+from sluice.storage.actions.texts import sha256
 from sluice.storage.data.vectors import Rows, plan_vector
 from tests.coordinator.world import add, append_intent, intent_of, remove
 
@@ -110,7 +111,7 @@ class Victim:
 
 
 def sealed(intent: Intent, actions: bytes) -> Intent:
-    return replace(intent, actions=actions.decode(), actions_digest=digest(actions))
+    return replace(intent, actions=actions.decode(), actions_digest=sha256(actions))
 
 
 def lying(actions: list[Action], reads: DeclaredReads = BLIND, **changes: Any) -> Callable[[Head], Intent]:
@@ -410,7 +411,7 @@ def test_staged_actions_of_any_content(services: Services) -> None:
         guid = str(uuid.uuid4())
         (folder / f"{guid}.json").write_bytes(content)
         staged = f"_delta_log/_staged_commits/{guid}.json"
-        intent = append_intent(victim.head, transaction_id=guid, actions="", staged=staged, actions_digest=digest(content))
+        intent = append_intent(victim.head, transaction_id=guid, actions="", staged=staged, actions_digest=sha256(content))
         assert victim.outcome(victim.write(intent)).state == ("committed" if name == "empty" else "refused"), name
     victim.goes_on()
 

@@ -16,12 +16,13 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
-from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete, Op
+from sluice.storage.actions.texts import sha256
 from sluice.storage.errors import SluiceError, StorageUnavailable
 from sluice.storage.log.paths import commit_path
 from sluice.storage.log.segment import latest_version
@@ -65,7 +66,7 @@ def first_intent(writer: Writer) -> Intent:
         validated_through=-1,
         claimed_ms=context.clock.now_ms(),
         reads=DeclaredReads(),
-        actions_digest=digest(b""),
+        actions_digest=sha256(b""),
         client=context.client,
     )
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, Txn
+from ...storage.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
 from ...storage.actions.features import deletion_vectors
-from ...storage.actions.file_removals import besides_removals
 from ...storage.data.row_ids import RowIdColumns, tracks_rows
 from ...storage.data.vectors import to_text
 from ...storage.errors import InvalidRequest
@@ -60,11 +59,6 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
         scope=_scope(change.scope) if policy.by_classes or change.scope == "" else None,
         keeps_row_ids=_keeps_row_ids(change),
     )
-
-
-def applications_of(actions: Collection[Action]) -> dict[str, int]:
-    """The application transactions in the actions: number by application id."""
-    return {a.app_id: a.version for a in besides_removals(actions) if isinstance(a, Txn)}
 
 
 def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...storage.actions import DomainMetadata, Metadata, Protocol
 from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.metadata_change import describe, describe_protocol
-from ...storage.actions.texts import put_text
+from ...storage.actions.texts import put_text, sha256
 from ...storage.data.row_ids import row_id_high_water_mark
 from ...storage.errors import InvalidRequest
 from ...storage.log.paths import staged_path
@@ -20,7 +20,7 @@ from ..commit.table import CoordinatedTable
 from ..commit.transactions import commit_filings
 from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, naming
 from ..leases.table_leases import WaitingCommit
-from ..nodes.records import Head, digest
+from ..nodes.records import Head
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
 from ..rules.intent import Intent
@@ -232,7 +232,7 @@ def member_of(
         reads=footprint.declared,
         actions=actions.decode() if isinstance(actions, bytes) and is_inline else "",
         staged="" if is_inline else staged_path(change.transaction_id),
-        actions_digest=digest(actions),
+        actions_digest=sha256(actions),
         parameters=change.parameters,
         metrics=change.metrics,
         client=context.client,

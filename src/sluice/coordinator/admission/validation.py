@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...storage.actions import AddFile, Txn, encode
+from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.texts import spooled
 from ...storage.data.scan import TableScan
@@ -30,7 +31,7 @@ from ..rules.rebase import Candidate, check_against
 from ..rules.refusal import refusal_error
 from ..rules.winner import Winner, footprint_of, windows
 from .change import Change, Reads
-from .change_footprint import applications_of, declared_reads
+from .change_footprint import declared_reads
 
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
 """The most that is read of the files that another commit added."""
@@ -134,7 +135,7 @@ def candidate_of(table: CoordinatedTable, change: Change, tables: int = 1, *, on
 
 def written_since(table: CoordinatedTable, change: Change, head: Head, ack: str) -> Commit | None:
     """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
-    apps = applications_of(change.actions)
+    apps = {action.app_id: action.version for action in besides_removals(change.actions) if isinstance(action, Txn)}
     if not apps or change.terms.if_version is not None:
         return None
     for version in range(head.version, change.began, -1):

@@ -20,6 +20,7 @@ from ..nodes.catalog_records import NameRecord, NamespaceRecord, namespace_path
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG_CHANGES, TableTree
 from ..nodes.records import Head, is_closed
+from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
 from ..service.store import ApplyRefused, CoordinationStore, Create, Node, NoNode, Op, ReplyLost, StoreError
@@ -43,8 +44,9 @@ class CatalogClient:
     @staticmethod
     def at(coordinator: str | None) -> CatalogClient:
         """A coordinator, by its address. Raises CoordinatorUnavailable."""
-        connect(coordinator)
-        return CatalogClient(partial(connect, coordinator))
+        address = Address.parse(coordinator)
+        connect(address)
+        return CatalogClient(partial(connect, address))
 
     @staticmethod
     def of(context: TableContext) -> CatalogClient:

@@ -11,14 +11,14 @@ from dataclasses import field, replace
 from typing import Final
 
 from ...storage.actions import DeletionVector, decode_text
-from ...storage.actions.texts import Text, pieces
+from ...storage.actions.texts import Text, pieces, sha256
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invariant
 from ...storage.log.paths import staged_path
 from ..leases.guard import NO_LEASES, LeaseView
 from ..limits import Limits
-from ..nodes.records import NO_SLOT, Head, Rebased, Rendering, Verdict, VersionPlan, digest
+from ..nodes.records import NO_SLOT, Head, Rebased, Rendering, Verdict, VersionPlan
 from ..publication.rendering import RowCountMissing, render, rows_to_number
 from ..rules.conflicts import Conflict, refusal, version_taken
 from ..rules.intent import Intent, Joint
@@ -107,21 +107,16 @@ def windows_of(head: Head, queue: Sequence[Queued]) -> list[int]:
     windows: list[int] = []
     metadata_stays = True
     for queued in queue:
-        windows.append(_window_of(head, queued, metadata_stays=metadata_stays))
-        metadata_stays = metadata_stays and not (
-            queued.member is not None and (queued.member.footprint.metadata or queued.member.footprint.protocol)
-        )
+        if queued.member is None:
+            windows.append(head.version)
+            continue
+        intent, mine = queued.member.intent, queued.member.footprint
+        plain = groupable(intent, mine) and not mine.app_versions and not intent.filed_again
+        needless = plain and metadata_stays and head.metadata_version <= intent.validated_through
+        # check: window-reaches-back (-1 -> head.version - 1)
+        windows.append(head.version if needless else max(min(head.version, intent.validated_through), -1))
+        metadata_stays = metadata_stays and not (mine.metadata or mine.protocol)
     return windows
-
-
-def _window_of(head: Head, queued: Queued, *, metadata_stays: bool) -> int:
-    if queued.member is None:
-        return head.version
-    intent, mine = queued.member.intent, queued.member.footprint
-    plain = groupable(intent, mine) and not mine.app_versions and not intent.filed_again
-    needless = plain and metadata_stays and head.metadata_version <= intent.validated_through
-    # check: window-reaches-back (-1 -> head.version - 1)
-    return head.version if needless else max(min(head.version, intent.validated_through), -1)
 
 
 @dataclass(slots=True)
@@ -144,7 +139,7 @@ class _Group:
         for slot, member in zip(self.slots, self.members, strict=True):
             if not member.rebased:
                 continue
-            seal = digest(member.actions)
+            seal = sha256(member.actions)
             staged = (
                 "" if len(member.actions) <= min(inline_bytes_max, room) else staged_path(f"{member.intent.transaction_id}-{seal[:16]}")
             )

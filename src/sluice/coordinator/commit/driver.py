@@ -157,25 +157,25 @@ class CommitLoop:
             return False
 
     def _take(self, batches: Sequence[Batch]) -> None:
-        """Take the verdicts from batches that this client ratified, and publish them."""
-        for batch in batches:
-            self._publish(batch, next((each for each in self._legs if each.table is batch.table), None))
+        """Take the verdicts from batches that this client ratified, and publish them.
 
-    def _publish(self, batch: Batch, leg: Leg | None) -> None:
-        """Take the verdict from a batch, and publish it; trouble with that is left to the waiting for publication (I12)."""
-        if leg is not None:
-            leg.table.alone = len(batch.record.verdicts) == 1
-            self._take_verdicts(partial(leg.take_verdict, batch.record))
-            # check: answered-when-published (without and not self._until_published)
-        if leg is not None and leg.commit is not None and not self._until_published:
-            batch.table.background.submit(batch.publish)
-            return
-        try:
-            if batch.publish() and leg is not None and leg.commit is not None:
-                leg.published_here()
-        # check: trouble-with-publishing-is-no-failure
-        except TROUBLE as trouble:
-            self._note(trouble)
+        Trouble with publishing is left to the waiting for publication (I12).
+        """
+        for batch in batches:
+            leg = next((each for each in self._legs if each.table is batch.table), None)
+            if leg is not None:
+                leg.table.alone = len(batch.record.verdicts) == 1
+                self._take_verdicts(partial(leg.take_verdict, batch.record))
+                # check: answered-when-published (without and not self._until_published)
+            if leg is not None and leg.commit is not None and not self._until_published:
+                batch.table.background.submit(batch.publish)
+                continue
+            try:
+                if batch.publish() and leg is not None and leg.commit is not None:
+                    leg.published_here()
+            # check: trouble-with-publishing-is-no-failure
+            except TROUBLE as trouble:
+                self._note(trouble)
 
     # -- the outcome -------------------------------------------------------------------------------------------------
 

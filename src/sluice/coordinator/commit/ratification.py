@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 
-from ...storage.actions.texts import Text
+from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ..nodes.context import TableState
 from ..nodes.layout import VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, digest, is_batch
+from ..nodes.records import NO_SLOT, BatchRecord, is_batch
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
 from ..publication.rendering import render
@@ -80,7 +80,7 @@ def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]
             generation=state.head.generation,
             rendering=by,
             verdicts=decision.verdicts,
-            versions=tuple(replace(plan, digest=digest(contents[plan.version])) for plan in decision.versions),
+            versions=tuple(replace(plan, digest=sha256(contents[plan.version])) for plan in decision.versions),
             direct="" if direct is None else direct.encode().decode(),
         )
         batches.append(Batch(table, state, decision, record, contents))

@@ -23,6 +23,7 @@ from ..nodes.records import Head, Published
 from ..publication.background import Background
 from ..publication.publisher import Publisher
 from ..publication.ratified_log import RatifiedLog
+from ..service.address import Address
 from ..service.connect import connect
 from .outcomes import Verdicts
 
@@ -176,14 +177,14 @@ def open_context(
     limits: Limits | None = None,
 ) -> TableContext:
     """Connect to the coordinator and announce this client, without asking whether a table exists. Raises CoordinatorUnavailable."""
-    client = this_client(application)
+    client, address = this_client(application), Address.parse(coordinator)
     return TableContext(
         objects=store,
         tree=TableTree(location),
-        connect=partial(connect, coordinator),
+        connect=partial(connect, address),
         limits=limits or Limits(),
         client=client,
-        presence=presence_of(coordinator, client.application),
+        presence=presence_of(address, client.application),
         stores=partial(open_store, options=storage_options or {}),
         coordinator=coordinator,
     )

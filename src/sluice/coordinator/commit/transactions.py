@@ -19,7 +19,7 @@ from ..service.clock import Deadline, Timeout, bounding
 from .decider import Decider, Withdrawal
 from .decision import groupable
 from .driver import CommitLoop
-from .filing import Filing, file_intents, require_time
+from .filing import Filing, file_intents
 from .leg import Leg
 from .outcomes import Commit, Outcome
 from .queue import Claim, find_slot, undecided
@@ -42,14 +42,14 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
         filings = sorted(filings, key=lambda filing: filing.table.location)
         filings[0].table.know(filing.table for filing in filings[1:])
     decider = Decider(filings[0].table)
-    require_time(filings[0].member.intent.transaction_id, deadline)
     named = naming if len(filings) > 1 else nullcontext
     for filing in filings:
         with named(filing.table.location):
             # check: damage-stops-writers
             filing.table.publisher.recent_files.require_sound()
             filing.table.guard.require_free(filing.member)
-    legs, batches, away = _decided_at_once(decider, filings) if len(filings) == 1 and filings[0].table.tries_directly else ([], (), None)
+    directly = len(filings) == 1 and filings[0].table.tries_directly and not deadline.over
+    legs, batches, away = _decided_at_once(decider, filings) if directly else ([], (), None)
     if not legs:
         legs = _filed(filings, deadline, away)
     commits = CommitLoop(decider, legs, deadline, ack=ack).run(batches)

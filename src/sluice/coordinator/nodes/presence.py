@@ -138,7 +138,7 @@ class Presence:
         """A new transaction id of this client."""
         with self._lock:
             life = self._present()
-            return self._hold(life, self._next(life, life.term))
+            return self._next(life, life.term)
 
     def again(self, transaction_id: str) -> str:
         """Another id of the same owner and term, held as long as this object."""
@@ -146,21 +146,18 @@ class Presence:
         with self._lock:
             if owner is None or owner.path != self._life.path or self._pid != os.getpid():
                 return another_id(transaction_id)
-            return self._hold(self._life, self._next(self._life, term_of(transaction_id)))
+            return self._next(self._life, term_of(transaction_id))
 
     def restore(self, owner: Owner) -> bool:
         """Whether this client is present again after its session expired; False if it was buried."""
         with self._lock:
             return self._pid == os.getpid() and self._life.path == owner.path and self._put(self._life)
 
-    def _next(self, life: _Life, term: int) -> str:
+    def _next(self, life: _Life, term: int) -> TransactionId:
+        """The next id of a term, which is held as long as this object."""
         life.begun += 1
-        return new_id(life.client, term, life.begun, self._clock.now_ms())
-
-    @staticmethod
-    def _hold(life: _Life, transaction_id: str) -> TransactionId:
-        held = TransactionId(transaction_id)
-        life.held.setdefault(term_of(held), weakref.WeakSet()).add(held)
+        held = TransactionId(new_id(life.client, term, life.begun, self._clock.now_ms()))
+        life.held.setdefault(term, weakref.WeakSet()).add(held)
         return held
 
     def _born(self) -> _Life:
@@ -282,13 +279,12 @@ _presences: dict[Address, Presence] = {}
 _presences_lock = ForkSafeLock(reentrant=True)
 
 
-def presence_of(coordinator: str | None, application: str) -> Presence:
+def presence_of(address: Address, application: str) -> Presence:
     """This process's presence at a coordinator, announced; the first application named is the one shown."""
-    address = Address.parse(coordinator)
     with _presences_lock:
         presence = _presences.get(address)
         if presence is None:
-            presence = _presences[address] = Presence(partial(connect, coordinator), application=application)
+            presence = _presences[address] = Presence(partial(connect, address), application=application)
     presence.announce()
     return presence
 

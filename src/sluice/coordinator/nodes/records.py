@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ...version import ENGINE
 from ..errors import ProtocolMismatch, UnknownFormat
@@ -33,11 +32,6 @@ from ..service.store import Node
 
 NO_SLOT: Final = -1
 """The slot of a transaction that has none."""
-
-
-def digest(data: Text) -> str:
-    """The SHA-256 of `data`, in hex: identifies ratified content (I5)."""
-    return sha256(data)
 
 
 @dataclass(frozen=True, slots=True)

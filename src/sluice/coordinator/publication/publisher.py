@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ...storage.actions import Metadata, decode_text
-from ...storage.actions.texts import Text, stored_text, stream_of
+from ...storage.actions.texts import Text, sha256, stored_text, stream_of
 from ...storage.constants import COORDINATOR_KEY
 from ...storage.errors import ForeignCommit, ObjectNotFound, Unavailable, invariant
 from ...storage.log.paths import commit_path
@@ -20,7 +20,7 @@ from ..errors import SessionLost
 from ..nodes.context import TableContext
 from ..nodes.coordinator_id import identity_of
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Published, digest
+from ..nodes.records import NO_SLOT, BatchRecord, Published
 from ..service.store import ApplyRefused, BadVersion, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write
 from .failure_points import point
 from .log_checks import LogPresence, RecentFiles, refuse_old_data
@@ -142,7 +142,7 @@ class Publisher:
         if not written:
             found = self._stored(version)
             # check: foreign-commits-are-noticed
-            if digest(found) != plan.digest:
+            if sha256(found) != plan.digest:
                 self._refuse_taken_over(found, version)
                 refuse_old_data(context.objects, version)
                 raise ForeignCommit(

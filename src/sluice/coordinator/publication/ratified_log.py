@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from ...storage.actions import Action, CommitInfo, DeletionVector, actions_of, decode_text
-from ...storage.actions.texts import Text, put_text, stored_text
+from ...storage.actions.texts import Text, put_text, sha256, stored_text
 from ...storage.caches import BytesBounded
 from ...storage.data.vectors import Rows, read_vector
 from ...storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
@@ -21,7 +21,7 @@ from ..formats import MalformedRecord, require_number
 from ..limits import STAGED_BYTES_MAX
 from ..nodes.context import TableContext
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Rebased, VersionPlan, digest
+from ..nodes.records import NO_SLOT, BatchRecord, Rebased, VersionPlan
 from ..rules.intent import Intent
 from ..rules.removed_files import RemovedFiles
 from ..rules.winner import Member, Winner, winner_of
@@ -56,7 +56,7 @@ def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: s
         if len(actions) > STAGED_BYTES_MAX:
             raise MalformedRecord(f"its staged actions have {len(actions):,} bytes, more than {STAGED_BYTES_MAX:,}")
         # check: actions-have-their-digest
-        if digest(actions) != seal:
+        if sha256(actions) != seal:
             raise BadChecksum(f"the actions of {whose} are not those it filed")
     except ObjectNotFound as error:
         raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
@@ -250,5 +250,5 @@ class RatifiedLog:
     def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> Text:
         content = render(plan, members, record.rendering)
         # check: content-has-its-digest
-        invariant("I5", digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
+        invariant("I5", sha256(content) == plan.digest, f"version {plan.version} does not have its ratified content")
         return content

@@ -14,7 +14,7 @@ import orjson
 
 from ...storage.actions import Metadata, encode_all
 from ...storage.actions.metadata_change import describe
-from ...storage.actions.texts import pieces
+from ...storage.actions.texts import pieces, sha256
 from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
@@ -23,7 +23,7 @@ from ..nodes.context import TableContext
 from ..nodes.coordinator_id import address_text, identity_of, reachable_from, require_own_coordinator
 from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree
 from ..nodes.layout import RECOVERING
-from ..nodes.records import Head, Rendering, VersionPlan, digest
+from ..nodes.records import Head, Rendering, VersionPlan
 from ..rules.intent import Intent
 from ..rules.winner import Member
 from ..service.address import Address
@@ -200,7 +200,7 @@ def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadat
         read_version=snapshot.version,
         validated_through=snapshot.version,
         claimed_ms=timestamp_ms,
-        actions_digest=digest(actions),
+        actions_digest=sha256(actions),
         metadata_change=describe(snapshot.metadata, metadata) if actions else None,
         client=context.client,
     )

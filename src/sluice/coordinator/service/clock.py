@@ -19,7 +19,6 @@ __all__ = [
     "Clock",
     "Deadline",
     "Event",
-    "InParts",
     "SystemClock",
     "Timeout",
     "bounded_s",
@@ -128,6 +127,10 @@ class Deadline:
         """Whether the time ran out."""
         return self.left_s <= 0.0
 
+    def rest_of(self, limit: Timeout) -> Timeout:
+        """What is left of the `limit` that this deadline is of: for work after which a call goes on, and which does not count."""
+        return limit if isinstance(limit, Deadline) else self.left_s
+
 
 Timeout: TypeAlias = "float | Deadline"
 """How long a call may take: seconds from the start of the call, or a deadline that calls may share."""
@@ -144,25 +147,6 @@ def bounding(limit: Timeout, clock: Clock | None = None) -> Iterator[Deadline]:
         yield deadline
     finally:
         _present.reset(token)
-
-
-class InParts:
-    """The time of a call that waits in several parts; work between the parts, such as writing rows, does not count."""
-
-    def __init__(self, limit: Timeout, clock: Clock) -> None:
-        """Raises InvalidRequest for an invalid time."""
-        self._clock = clock
-        self.left: Timeout = limit if isinstance(limit, Deadline) else Deadline.after(limit, clock).left_s
-        """The time left for the following parts, or the given deadline."""
-
-    @contextmanager
-    def part(self) -> Iterator[Deadline]:
-        """Limit the requests in the block; their time is taken from what is left."""
-        with bounding(self.left, self._clock) as deadline:
-            try:
-                yield deadline
-            finally:
-                self.left = self.left if isinstance(self.left, Deadline) else deadline.left_s
 
 
 def bounded_s(longest_s: float) -> float:

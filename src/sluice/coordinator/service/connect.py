@@ -70,12 +70,12 @@ def _mine() -> _Sessions:
     return _sessions
 
 
-def connect(coordinator: str | None = None) -> CoordinationStore:
+def connect(coordinator: str | Address | None = None) -> CoordinationStore:
     """This process's session with the coordinator at this address (see `address.py`); opens one if none is alive.
 
     Cheap if one is alive, so call it before every use. Raises UnknownScheme, InvalidRequest, CoordinatorUnavailable.
     """
-    address = Address.parse(coordinator)
+    address = coordinator if isinstance(coordinator, Address) else Address.parse(coordinator)
     sessions = _mine()
     session = sessions.current.get(address)
     if session is not None and session.usable:

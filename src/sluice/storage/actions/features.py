@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Final
 
 from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY
@@ -23,16 +24,21 @@ SLUICE_FEATURE: Final = "sluice"
 FEATURE_READER_VERSION: Final = 3
 FEATURE_WRITER_VERSION: Final = 7
 
-# The features implied by old version numbers, each number in addition to the lower ones.
-_LEGACY_READER: Final[Mapping[int, tuple[str, ...]]] = {1: (), 2: ("columnMapping",)}
-_LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
-    1: (),
-    2: ("appendOnly", "invariants"),
-    3: ("checkConstraints",),
-    4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
-    6: ("identityColumns",),
-}
+
+def _by_number(*added: Collection[str]) -> Mapping[int, frozenset[str]]:
+    """The features that each old version number implies: those that it `added`, and those of the lower numbers."""
+    return dict(enumerate(accumulate(map(frozenset[str], added), frozenset[str].union), start=1))
+
+
+_LEGACY_READER: Final = _by_number((), ("columnMapping",))
+_LEGACY_WRITER: Final = _by_number(
+    (),
+    ("appendOnly", "invariants"),
+    ("checkConstraints",),
+    ("changeDataFeed", "generatedColumns"),
+    ("columnMapping",),
+    ("identityColumns",),
+)
 
 _READABLE: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _WRITABLE: Final = _READABLE | {
@@ -89,14 +95,14 @@ def reader_features(protocol: Protocol) -> frozenset[str]:
     """The features a reader must implement, named or implied."""
     if protocol.min_reader_version >= FEATURE_READER_VERSION:
         return frozenset(protocol.reader_features or ())
-    return _implied(_LEGACY_READER, protocol.min_reader_version)
+    return _LEGACY_READER.get(protocol.min_reader_version, frozenset())
 
 
 def writer_features(protocol: Protocol) -> frozenset[str]:
     """The features a writer must implement, named or implied."""
     if protocol.min_writer_version >= FEATURE_WRITER_VERSION:
         return frozenset(protocol.writer_features or ())
-    implied = _implied(_LEGACY_WRITER, protocol.min_writer_version)
+    implied = _LEGACY_WRITER.get(protocol.min_writer_version, frozenset[str]())
     # A feature of readers and writers needs both numbers.
     return implied - {"columnMapping"} if protocol.min_reader_version < 2 else implied
 
@@ -225,10 +231,6 @@ def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether new deletion vectors may be written; existing ones are applied in any case."""
     named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
     return named and _switched_on(DELETION_VECTORS_KEY)(metadata)
-
-
-def _implied(legacy: Mapping[int, tuple[str, ...]], version: int) -> frozenset[str]:
-    return frozenset(name for since, names in legacy.items() if since <= version for name in names)
 
 
 def _refusal(access: str, features: list[str]) -> UnsupportedFeature:

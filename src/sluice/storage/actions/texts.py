@@ -115,7 +115,7 @@ def lines(text: Text) -> Iterator[bytes]:
 
 
 def sha256(text: Text) -> str:
-    """The SHA-256 of a text, in hexadecimal digits."""
+    """The SHA-256 of a text, in hexadecimal digits; it identifies ratified content (I5)."""
     digest = hashlib.sha256()
     for piece in pieces(text):
         digest.update(piece)

@@ -367,7 +367,9 @@ class _Files:
         if file is None:
             while len(self._open) >= self._max_open:
                 self._close(next(iter(self._open)))
-            file = self._start(partition)
+            name = f"part-{len(self._started):05d}-{self._tag}-c000{self._format.suffix}"
+            file = OpenFile(self._store, self._format, partition, name)
+            self._started.append(file)
         self._open[partition] = file
         file.add(rows, nbytes)
         self._pending_bytes += nbytes
@@ -401,12 +403,6 @@ class _Files:
         for file in self._started:
             with suppress(SluiceError):
                 self._store.delete(file.key)
-
-    def _start(self, partition: PartitionKey) -> OpenFile:
-        name = f"part-{len(self._started):05d}-{self._tag}-c000{self._format.suffix}"
-        file = OpenFile(self._store, self._format, partition, name)
-        self._started.append(file)
-        return file
 
     def _flush(self, partition: PartitionKey) -> None:
         file = self._open[partition]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ def is_filled(field: StructField) -> bool:
     return DEFAULT_KEY in field.metadata or GENERATED_KEY in field.metadata
 
 
+@lru_cache(maxsize=64)
 def features_of_columns(schema: StructType) -> frozenset[str]:
     """The table features that the columns need."""
     return frozenset(feature for key, feature in _FEATURES.items() if any(key in each.metadata for each in schema.fields))

@@ -34,7 +34,9 @@ from ...storage.constants import (
     NAME_KEY,
     NAMED_MS_KEY,
 )
+from ...storage.data.datafiles import TARGET_FILE_BYTES
 from ...storage.data.row_ids import ROW_TRACKING_KEY, refuse_reserved
+from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
@@ -401,9 +403,11 @@ def _no_key(text: str, why: str) -> InvalidRequest:
 
 def file_size_of(configuration: Mapping[str, str]) -> int:
     """The target size of data files in bytes (`delta.targetFileSize`, plain or with kb, mb, gb); 128 MiB by default."""
-    return int(RULES[_TARGET_FILE_SIZE_KEY].of_text(_TARGET_FILE_SIZE_KEY, configuration.get(_TARGET_FILE_SIZE_KEY, "128mb")))
+    size = configuration.get(_TARGET_FILE_SIZE_KEY)
+    return TARGET_FILE_BYTES if size is None else int(RULES[_TARGET_FILE_SIZE_KEY].of_text(_TARGET_FILE_SIZE_KEY, size))
 
 
 def indexed_columns_of(configuration: Mapping[str, str]) -> int:
     """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
-    return int(RULES[_INDEXED_COLUMNS_KEY].of_text(_INDEXED_COLUMNS_KEY, configuration.get(_INDEXED_COLUMNS_KEY, "32")))
+    columns = configuration.get(_INDEXED_COLUMNS_KEY)
+    return INDEXED_COLUMNS_DEFAULT if columns is None else int(RULES[_INDEXED_COLUMNS_KEY].of_text(_INDEXED_COLUMNS_KEY, columns))

@@ -104,14 +104,11 @@ def _schema(schema_string: str) -> StructType:
 
 
 @lru_cache(maxsize=64)
-def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...]) -> Constraints:
+def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...], generated: bool) -> Constraints:
+    schema = _schema(schema_string)
     metadata = Metadata(id="", schema_string=schema_string, partition_columns=(), configuration=dict(configuration))
-    return Constraints.of(_schema(schema_string), metadata)
-
-
-@lru_cache(maxsize=64)
-def _of_generated(schema_string: str) -> Constraints:
-    return Constraints.of_generated(_schema(schema_string))
+    constraints = Constraints.of(schema, metadata)
+    return constraints + Constraints.of_generated(schema) if generated else constraints
 
 
 @lru_cache(maxsize=64)
@@ -119,9 +116,12 @@ def _filling(schema_string: str, names: tuple[str, ...], now: datetime) -> Filli
     return Filling.of(_schema(schema_string), names, now)
 
 
-def constraints_of(metadata: Metadata) -> Constraints:
-    """The constraints on the table's rows. Raises UnsupportedFeature for one that sluice cannot check."""
-    return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())))
+def constraints_of(metadata: Metadata, *, generated: bool = False) -> Constraints:
+    """The constraints on the table's rows; with `generated` also that generated columns have the values of their expressions.
+
+    Raises UnsupportedFeature for one that sluice cannot check.
+    """
+    return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())), generated)
 
 
 def check_rows(metadata: Metadata, *, computed: bool = False) -> Callable[[pa.Table], None]:
@@ -129,9 +129,7 @@ def check_rows(metadata: Metadata, *, computed: bool = False) -> Callable[[pa.Ta
 
     `computed`: the values of generated columns are right. Raises UnsupportedFeature for a constraint that sluice cannot check.
     """
-    constraints = constraints_of(metadata)
-    if not computed:
-        constraints += _of_generated(metadata.schema_string)
+    constraints = constraints_of(metadata, generated=not computed)
     schema = _schema(metadata.schema_string)
 
     def check(rows: pa.Table) -> None:
@@ -141,17 +139,17 @@ def check_rows(metadata: Metadata, *, computed: bool = False) -> Callable[[pa.Ta
     return check
 
 
-def _require_all(missing: Sequence[str], why: str) -> None:
-    """Raise SchemaMismatch if columns are missing, naming them and saying why they are needed."""
-    if missing:
-        raise SchemaMismatch(f"the data lacks column {', '.join(map(repr, missing))} of the table; {why}", columns=missing)
+def _lacks(missing: Sequence[str], why: str) -> SchemaMismatch:
+    """The error for data that lack columns, which says why these are needed."""
+    return SchemaMismatch(f"the data lacks column {', '.join(map(repr, missing))} of the table; {why}", columns=missing)
 
 
 def require_whole_structs(data: pa.Schema, schema: StructType) -> None:
     """Raise SchemaMismatch if a struct of the data, on any level, lacks a field of the table's: it replaces what the field has."""
     columns = [(each, column) for each in data if (column := schema.get(each.name)) is not None]
     missing = [name for each, column in columns for name in _lacking_inside(each.type, column.type, column.name)]
-    _require_all(missing, "structs are replaced as a whole: give all their fields")
+    if missing:
+        raise _lacks(missing, "structs are replaced as a whole: give all their fields")
 
 
 def _lacking(data: Iterable[pa.Field], schema: StructType, path: str = "") -> Iterator[str]:
@@ -290,7 +288,8 @@ class WritePlan:
         missing = [
             name for name in self.metadata.partition_columns if name.lower() not in present and not is_filled(self.schema.named(name))
         ]
-        _require_all(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
+        if missing:
+            raise _lacks(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
 
     def require_fit(self, data: pa.Schema, row_ids: RowIdColumns | None = None) -> None:
         """Raise SchemaMismatch unless rows of this schema, maybe with columns of ids, fit the table; they may lack what is filled in."""
@@ -315,7 +314,8 @@ class WritePlan:
                 self.require_partitions(batch.schema)
                 if whole:
                     missing = list(_lacking(batch.schema, StructType(each for each in self.schema.fields if generated_of(each) is None)))
-                    _require_all(missing, "rows are replaced as a whole: give all their values")
+                    if missing:
+                        raise _lacks(missing, "rows are replaced as a whole: give all their values")
                 checked = batch.schema
             yield batch if now is None else _filling(self.metadata.schema_string, tuple(batch.schema.names), now).apply(batch)
 

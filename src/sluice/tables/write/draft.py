@@ -383,7 +383,7 @@ class Draft:
     @property
     def uncopied(self) -> list[AddFile]:
         """The files whose remaining rows have to be copied and are not yet: none with deletion vectors."""
-        if self.uses_vectors:
+        if self.uses_vectors or not self._deleted:
             return []
         copied = {path for originals, _ in self._good_copies() for path in originals}
         return [add for path in self._deleted if path not in copied for add in (self._changed.get(path) or self._added[path],)]
@@ -400,6 +400,9 @@ class Draft:
 
     def finish(self, now_ms: int) -> Finished:
         """The actions of the commit; writes the vectors, or the files with the remaining rows."""
+        if not (self._removed or self._dropped or self._changed or self._deleted):
+            added = tuple(self._added.values())
+            return Finished(added, added=added)
         changes = self._with_vectors(now_ms) if self.uses_vectors else self._with_copies()
         removed = [*self._removed.values(), *(() if self.uses_vectors else self._changed.values())]
         dropped = self._dropped

@@ -120,10 +120,8 @@ def marked(application: tuple[str, int], mark: int | None) -> Iterator[None]:
         _mark.reset(token)
 
 
-def transaction_actions(application: tuple[str, int] | None, now_ms: int) -> list[Txn]:
-    """The actions of an application's transaction: its number, and its mark if it has one. Unmarked without an application."""
-    if application is None:
-        return []
+def transaction_actions(application: tuple[str, int], now_ms: int) -> list[Txn]:
+    """The actions of an application's transaction: its number, and its mark if it has one."""
     app, number = application
     actions = [Txn(app_id=app, version=number, last_updated=now_ms)]
     mark = _mark.get()
