@@ -52,6 +52,29 @@ def test_the_default_mode_creates_a_table_and_refuses_another(place: Place) -> N
     assert sorted(Path(place.location).rglob("*.parquet")) == files, "nothing was written"
 
 
+@pytest.mark.parametrize("way", ["save", "insertInto", "SQL"])
+def test_a_write_opens_its_table_once(place: Place, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open a table of many files takes longer than to commit: what was opened serves from the look at the schema to the commit."""
+    writer(place, ("a", 1)).save(place.location)
+    opened: list[str] = []
+    opening = sluice.Table.open
+
+    def counted(location: str, **options: Any) -> sluice.Table:
+        opened.append(location)
+        return opening(location, **options)
+
+    monkeypatch.setattr(sluice.Table, "open", counted)
+    if way == "save":
+        writer(place, ("b", 2)).mode("append").save(place.location)
+    elif way == "insertInto":
+        writer(place, ("b", 2)).insertInto(f"sluice.`{place.location}`")
+    else:
+        sluice.sql(place.spark, f"INSERT INTO sluice.`{place.location}` VALUES ('b', 2)", coordinator=place.coordinator)
+    monkeypatch.undo()
+    assert len(opened) == 1
+    assert held(place) == [("a", 1), ("b", 2)]
+
+
 def test_ignore_writes_a_new_table_only(place: Place) -> None:
     for value in (1, 2):
         writer(place, ("a", value)).mode("ignore").save(place.location)

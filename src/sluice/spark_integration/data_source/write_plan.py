@@ -52,11 +52,11 @@ def open_table(options: WriteOptions) -> Table:
     )
 
 
-def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> None:
-    """Commit what the tasks wrote. Raises the errors of `Table.append`."""
+def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], table: Table | None = None) -> None:
+    """Commit what the tasks wrote, in the `table` if it is open in this process. Raises the errors of `Table.append`."""
     transaction_id = plan.transaction_id
     if transaction_id not in _done:
-        _done[transaction_id] = _committed_before(plan, options) or _commit(plan, options, files)
+        _done[transaction_id] = _committed_before(plan, options) or _commit(plan, options, files, table)
     done = _done[transaction_id]
     if done is not None:
         _log.info("transaction %s is version %d of %s", transaction_id, done.version, options.address.location)
@@ -83,7 +83,7 @@ def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
     return outcome.commit
 
 
-def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> Commit | None:
+def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], table: Table | None) -> Commit | None:
     if plan.read_version < 0:
         return commit_creation(
             plan,
@@ -93,8 +93,8 @@ def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) ->
             managed=options.managed,
             operation="CREATE TABLE AS SELECT" if options.defines else "WRITE",
         )[1]
-    with open_table(options) as table:  # this process ends with the job, and nobody else writes a checkpoint that is due now
-        return table.commit_write(plan, files)
+    with open_table(options) if table is None else table as mine:  # nobody else writes a checkpoint that is due when this process ends
+        return mine.commit_write(plan, files)
 
 
 # -- micro-batches -------------------------------------------------------------------------------------------------------
@@ -142,17 +142,17 @@ def _mark(number: int, checkpoint: str | None) -> int | None:
         return None
 
 
-def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
+def plan_for(options: WriteOptions, schema: SparkStruct, table: Table | None = None) -> tuple[WritePlan, bool]:
     """The plan of a write, or of creating the table if it does not exist; and whether its application has written it before.
 
-    Raises SchemaMismatch if the columns do not fit, InvalidRequest if the table differs from the options, and the conflict
-    if rows to replace have changed since the version that the write is based on.
+    A `table` that is open already is not opened again. Raises SchemaMismatch if the columns do not fit, InvalidRequest if the table differs
+    from the options, and the conflict if rows to replace have changed since the version that the write is based on.
     """
     data = from_spark(schema)
     # Spark loses the case of options
     options = replace(options, properties={spelled(key): value for key, value in options.properties.items()})
     try:
-        table = open_table(options)
+        table = open_table(options) if table is None else table
     except TableNotFound:
         return _creation(options, for_new_table(data)), False
     _check_as_told(table, options)

@@ -95,15 +95,17 @@ def save(
     managed: bool = False,
     missing: TableNotFound | None = None,
     taken: TableExists | None = None,
+    table: Table | None = None,
 ) -> None:
     """Save the rows at a location. Raises the errors of `Table.create`, `append` and `overwrite`, and those of its tasks.
 
     What the schema and the table tell is checked before a task runs. A table that this creates gets the `name`, if one is given;
-    `managed` says that the catalog chose its location. `missing` is raised if the table is not there, and `taken` if it must not be.
+    `managed` says that the catalog chose its location. `missing` is raised if the table is not there, and `taken` if it must not be. A
+    `table` that is open already is not opened again.
     """
     options = write.parsed(location, frame)
     use_session(frame.sparkSession)  # the rows are written by a data source, which Spark looks for in the thread's session
-    table = _existing(options)
+    table = _existing(options) if table is None else table
     if table is None and missing is not None:
         raise missing
     if table is not None:
@@ -123,10 +125,10 @@ def save(
     options = replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces, defines=write.defines)
     try:
         if table is None or options.overwrite_schema:
-            _save(frame, options)
+            _save(frame, options, table)
         else:
             with as_the_table_stores(frame, table.struct, evolves=options.merge_schema) as rows:
-                _save(rows, options)
+                _save(rows, options, table)
     except TableExists:
         if write.mode != "ignore":
             raise
@@ -139,7 +141,7 @@ def insert(frame: DataFrame, location: str, write: Write) -> None:
     names = table.struct.names
     if len(names) != len(frame.columns):
         raise other_number_of_columns(frame.columns, names)
-    save(frame.toDF(*names), location, write)
+    save(frame.toDF(*names), location, write, table=table)
 
 
 def open_at(location: str, options: Options) -> Table:
@@ -155,8 +157,8 @@ def _taken(options: WriteOptions) -> TableExists:
     )
 
 
-def _save(frame: DataFrame, options: WriteOptions) -> None:
-    plan, repeated = plan_for(options, frame.schema)
+def _save(frame: DataFrame, options: WriteOptions, table: Table | None) -> None:
+    plan, repeated = plan_for(options, frame.schema, table)
     if repeated:
         abandon_plan(plan)
         return
@@ -164,7 +166,7 @@ def _save(frame: DataFrame, options: WriteOptions) -> None:
     assert rows is not None
     _, write_rows = rows
     try:
-        commit(plan, options, write_rows(plan, ""))
+        commit(plan, options, write_rows(plan, ""), table)
     except BaseException:
         abandon_plan(plan)
         raise

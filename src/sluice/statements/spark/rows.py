@@ -19,7 +19,6 @@ from ...spark_integration.schemas import to_spark
 from ...spark_integration.session.format_and_options import Options
 from ...spark_integration.session.saving import Write, save
 from ...storage.dataclass import dataclass
-from ...storage.errors import TableNotFound
 from ...storage.schema.computed import is_filled
 from ...storage.schema.schema import StructType
 from ...tables.table import Table
@@ -31,7 +30,7 @@ from ..parse.cursor import Span
 from ..parse.rows import Assignment, Delete, Insert, Merge, MergeClause
 from ..parse.tables import Create
 from ..partitions import equals, left_to_table, names_for, partition_of
-from ..places import catalog_of, target_edits, title
+from ..places import catalog_of, target_edits
 from ..request import Edit, Place
 from ..sources import Source, latest
 from .queries import views_of
@@ -44,8 +43,7 @@ def insert(request: SparkRequest, statement: Insert, table: Table) -> None:
     """Add or replace rows, in a commit of its own."""
     with views_of(request, latest(request, statement.relations, table, request.if_version)) as edits:
         rows = insertion(request, statement, table.struct, table.partition_columns, edits)
-        missing = TableNotFound(f"the table {title(statement.target)} is gone", name=title(statement.target))
-        save(rows.frame, table.location, Write(rows.mode, rows.options), missing=missing)
+        save(rows.frame, table.location, Write(rows.mode, rows.options), table=table)
 
 
 def insert_into(request: SparkRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
