@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sluice
 from sluice.coordinator.service.connect import release
+from sluice.spark_integration.active_session import use_session
 from sluice.storage.schema.conform import adapt
 from sluice.storage.schema.schema import StructType
 
@@ -92,6 +93,7 @@ class Place:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, spark: SparkSession, zookeeper_address: str, tmp_path: Path) -> Iterator[Place]:
+    use_session(spark)  # another test may have left one of its own, and Spark looks for data sources in the thread's session
     if getattr(request, "param", "disk") == "s3":
         options = request.getfixturevalue("s3_server").options
         yield Place(spark, request.getfixturevalue("s3_location"), zookeeper_address, options)

@@ -79,12 +79,8 @@ def run(
     drivers: int,
     seconds: float,
     times: int | None = None,
-    jvm: Mapping[str, str] | None = None,
 ) -> Found:
-    """Have the drivers work for so long, or until each has changed each table so many times, and judge.
-
-    `jvm` are the variables that name a JVM in which all of them work; without it each has its own.
-    """
+    """Have the drivers, each with a JVM of its own, work for so long or until each has changed each table so many times; and judge."""
     tables = create(folder, coordinator, seed)
     tasks = [
         Task(
@@ -99,7 +95,7 @@ def run(
         )
         for number in range(drivers)
     ]
-    processes = [start(task, folder, jvm or {}) for task in tasks]
+    processes = [start(task, folder) for task in tasks]
     try:
         _await_ready(tasks, processes, folder)
         Path(tasks[0].go).touch()
@@ -120,12 +116,12 @@ def run(
     return found
 
 
-def start(task: Task, folder: Path, jvm: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(task: Task, folder: Path) -> subprocess.Popen[bytes]:
     """A driver in a process group of its own."""
     Path(task.journal).touch()
     with (folder / f"{task.who}.log").open("wb") as log:
         command = [sys.executable, "-m", "tests.spark_integration.rows.merging_driver", task.encode()]
-        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **jvm}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def _log(folder: Path, task: Task) -> str:

@@ -7,7 +7,6 @@ it begins, and how it ended; so a driver that was killed leaves one operation of
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ import sluice
 from sluice.delta import DeltaTable
 from sluice.delta.builders import DeltaMergeBuilder
 from tests.spark_integration.conftest import small
-from tests.spark_integration.rows.dying_driver import apart
 from tests.spark_integration.rows.random_operations import SOURCE, Operation, operation
 
 PATIENCE_S = 120.0
@@ -103,13 +101,9 @@ def work(spark: SparkSession, task: Task, journal: TextIO) -> None:
 
 
 def main(task: Task) -> None:
-    shared = "PYSPARK_GATEWAY_PORT" in os.environ
-    if shared:
-        spark = apart()
-    else:
-        session = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
-        spark = sluice.configure(session, coordinator=task.coordinator, application=task.who).getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
+    session = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
+    spark = sluice.configure(session, coordinator=task.coordinator, application=task.who).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
     with Path(task.journal).open("a", encoding="utf-8") as journal:
         journal.write('{"ready": true}\n')
         journal.flush()
@@ -119,8 +113,7 @@ def main(task: Task) -> None:
                 raise TimeoutError(f"{task.go} did not come")
             time.sleep(0.05)
         work(spark, task, journal)
-    if not shared:
-        spark.stop()
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from sluice.spark_integration.rows.analysis import Clause
 from sluice.statements.parse.cursor import Span
 from sluice.statements.parse.reading import read
 from sluice.statements.parse.rows import Assignment, Delete, Merge, Update
-from tests.fixtures.spark_jvm import as_environment
 from tests.spark_integration.conftest import Place
 from tests.spark_integration.rows.cases import CASES, Case
 from tests.spark_integration.rows.cases.judging import judge
@@ -288,10 +287,8 @@ def test_the_judge_sees_what_no_order_explains(tmp_path: Path, zookeeper_address
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str, spark: SparkSession) -> None:
-    """They share the tests' own JVM, each with a session of its own."""
-    jvm = as_environment(spark.sparkContext._gateway)
-    found = run(tmp_path, zookeeper_address, seed=12, drivers=2, seconds=2400, times=1, jvm=jvm)
+def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str) -> None:
+    found = run(tmp_path, zookeeper_address, seed=12, drivers=2, seconds=2400, times=1)
     assert not found.violations, "\n".join(found.violations)
     assert sum(found.ended.values()) == 8
     assert found.ended["committed"] > 1, found

@@ -6,12 +6,14 @@ import os
 import sys
 from typing import Any
 
+import pyarrow as pa
 from py4j.java_gateway import CallbackServerParameters  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 import sluice
 
 from ..conftest import small
+from ..rows.dying_driver import apart
 
 COORDINATOR = "memory://program"
 
@@ -28,7 +30,20 @@ def check(spark: SparkSession, location: str) -> None:
     assert frame.count() == 10
 
 
+def beside(location: str) -> None:
+    """Read a table in the JVM of another process, and stay until that one has seen what this does to it."""
+    ten = pa.table({"id": range(10)})
+    sluice.Table.create(location, ten.schema, coordinator=COORDINATOR).append(ten)
+    assert sluice.read(apart(), location, coordinator=COORDINATOR).count() == 10
+    sys.stdout.write("done\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
 def main(way: str, location: str) -> None:
+    if way == "beside":
+        beside(location)
+        return
     if way == "unpinned":
         os.environ["PYSPARK_PIN_THREAD"] = "false"
     spark = started()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
@@ -27,9 +24,8 @@ from sluice.spark_integration import original
 from sluice.spark_integration.scan import file_index
 from sluice.spark_integration.scan.file_index import FileIndex
 from sluice.storage.errors import Corrupt
-from tests.fixtures.spark_jvm import SparkJvm
 
-from ..conftest import ROOT, Place
+from ..conftest import Place
 
 pytestmark = pytest.mark.spark
 
@@ -539,26 +535,6 @@ def test_a_missing_file_is_named(lonely: Place) -> None:
     error = original(failed.value)
     assert isinstance(error, sluice.errors.MissingObject)
     assert ".parquet is gone" in error.message
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("program", ["restarted", "unpinned"])
-def test_contexts_and_threads_of_other_programs(program: str, tmp_path: Path) -> None:
-    """A context that was stopped and started again, threads without pins: a JVM learns of both at its start, so each has its own."""
-    runs_to_its_end(program, tmp_path, {})
-
-
-def test_a_callback_server_that_the_program_started_itself(tmp_path: Path, spark_jvm: SparkJvm) -> None:
-    (tmp_path / "home").mkdir()
-    runs_to_its_end("foreign", tmp_path, spark_jvm.environment(tmp_path / "home"))
-
-
-def runs_to_its_end(program: str, folder: Path, jvm: Mapping[str, str]) -> None:
-    command = [sys.executable, "-m", "tests.spark_integration.session.file_index_program", program, str(folder / "t")]
-    environment = {**os.environ, **jvm}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[-1] == "done"
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ from ...storage.actions.filetable import picked
 from ...storage.actions.records import DeletionVector
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.dataclass import dataclass
-from ...storage.errors import SluiceError
+from ...storage.errors import SluiceError, UnsupportedFeature
 from ...storage.expressions import build
 from ...storage.expressions.evaluate import may_fail
 from ...storage.expressions.nodes import Node
@@ -154,6 +155,8 @@ _numbers: Final = itertools.count()
 _raised: Final[OrderedDict[int, Exception]] = OrderedDict()
 _RAISED_MAX: Final = 64
 _CARRIED: Final = re.compile(r"sluice-callback-(\d+)")
+_NOT_HERE: Final = re.compile("Python Proxy.*Object ID unknown")  # what py4j says where it called an object of another process
+_FIRST_ID: Final = (1 + secrets.randbits(40)) << 16  # py4j begins with 0 in each process: none may answer for another one's object
 
 
 def _kept(method: _Method) -> _Method:
@@ -186,6 +189,8 @@ def _converting(convert: Callable[[Any], Exception]) -> Callable[[Any], Exceptio
         gone = missing_file(text) if kept is None else None
         if gone is not None and any(each.has_inside(str(gone.details["path"])) for each in list(_indexes.values())):
             kept = gone
+        if kept is None and _NOT_HERE.search(text):
+            kept = UnsupportedFeature("two Python processes read tables in one JVM, which calls one of them only: give each its own JVM")
         if kept is None:
             return convert(error)
         return known_to_spark(kept) if isinstance(kept, SluiceError) else kept
@@ -366,6 +371,8 @@ def prepare(spark: SparkSession) -> None:
     client: Any = server.getCallbackClient()
     if client.getPort() != port:
         server.resetCallbackClient(client.getAddress(), port)
+    pool = gateway.gateway_property.pool
+    pool.next_id = max(pool.next_id, _FIRST_ID)
 
 
 TITLE = "== Files of sluice's tables =="

@@ -29,14 +29,7 @@ from .format_and_options import Options
 _log = logging.getLogger(__name__)
 
 # Spark's names of modes, and how this module calls them.
-_MODES: Final = {
-    "append": "append",
-    "overwrite": "overwrite",
-    "error": "error",
-    "errorifexists": "error",
-    "default": "error",
-    "ignore": "ignore",
-}
+_MODES: Final = dict.fromkeys(("error", "errorifexists", "default"), "error") | {name: name for name in ("append", "overwrite", "ignore")}
 
 
 @dataclass(frozen=True, slots=True)
