@@ -158,7 +158,7 @@ def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
 def test_a_call_that_must_be_changed(tmp_path: Path, arguments: list[str], error: str, remedy: str) -> None:
     with start(tmp_path, *arguments, error=subprocess.PIPE) as process:
         _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 2
+    assert process.returncode == 2, told
     assert told.startswith(f"sluice: {error}: ")
     assert remedy in told
     assert len(told.splitlines()) == 1
