@@ -67,8 +67,11 @@ PYTEST = $(BIN)/python -m tests.limited --minutes $(LIMIT_MINUTES) -- $(BIN)/pyt
 spark-classes: java $(READY)
 	@$(BIN)/python -m tests.fixtures.spark_start
 
+# A part of the long tests on top, such as 3/16.
+LONG_SHARE ?=
+
 test: java $(READY) spark-classes
-	@$(PYTEST) -n $(WORKERS) $(ARGS)
+	@$(PYTEST) -n $(WORKERS) $(if $(LONG_SHARE),--long-share $(LONG_SHARE)) $(ARGS)
 
 test-fast: $(READY)
 	@$(PYTEST) -n 4 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark or clouds)" $(ARGS)

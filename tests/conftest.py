@@ -21,6 +21,7 @@ from sluice.coordinator.service.connect import close_all
 from tests import processes
 from tests.fixtures import spark_start
 from tests.scheduling import FewJvms, bounds_of, kind_of
+from tests.selection import left_for_long, share_of
 
 ROOT = Path(__file__).resolve().parent.parent
 MEMORY = Path("/dev/shm")
@@ -124,7 +125,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what `--notices` asks for; mark what starts a server; sort by kind for `scheduling`.
+    """Keep what the options ask for; mark what is long, and what starts a server; sort by kind for `scheduling`.
 
     Of each kind the tests with S3 come first, so that few workers start its servers, then those that take long. Before them come the many
     small tests that share answers of Spark: none is left for a worker that has not asked.
@@ -132,6 +133,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = set(filter(None, str(config.getoption("--notices")).split(",")))
     if names:
         items[:] = [item for item in items if any(names.intersection(mark.args) for mark in item.iter_markers("notices"))]
+    else:
+        for item in left_for_long(items):
+            item.add_marker("long")
+    if config.getoption("--long-share"):
+        is_in = share_of(config.getoption("--long-share"))
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long") and not is_in(item)])
+        items[:] = [item for item in items if not item.get_closest_marker("long") or is_in(item)]
     for item in items:
         for marker in {STARTS[name] for name in getattr(item, "fixturenames", ()) if name in STARTS}:
             item.add_marker(marker)
@@ -182,8 +190,15 @@ def nothing_is_left_running() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--notices`, by which `make mutate` chooses tests."""
+    """`--notices`, by which `make mutate` chooses tests; `--long-share`, by which continuous integration does."""
     parser.addoption("--notices", default="", help="only tests marked as noticing that one of these checks is missing (docs/mutations.md)")
+    parser.addoption("--long-share", default="", help="also a part of the long tests, such as 3/16 (tests/selection.py)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Do not leave out all long tests where a share of them is asked for."""
+    if config.getoption("--long-share"):
+        config.option.markexpr = config.option.markexpr.replace("not long and ", "")
 
 
 def pytest_unconfigure() -> None:

@@ -95,6 +95,7 @@ def test_the_verdict_names_who_lost() -> None:
 
 @pytest.mark.slow
 @pytest.mark.zookeeper
+@pytest.mark.long
 def test_a_short_run_prints_one_object_per_system() -> None:
     command = [
         sys.executable,
@@ -146,6 +147,7 @@ def test_the_engine_is_measured_with_one_command() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_start_is_measured_in_processes_of_their_own() -> None:
     command = [sys.executable, "-m", "benchmarks.start", "--runs", "1", "--no-spark"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -174,6 +176,7 @@ def test_opening_tables_is_measured_with_one_command() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_overwrite_is_measured_step_by_step(tmp_path: Path) -> None:
     overwrite.make_table(tmp_path, 50)
     command = [sys.executable, "-m", "benchmarks.overwrite", "--files", "50", "--folder", str(tmp_path), "--step"]

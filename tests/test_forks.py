@@ -160,7 +160,7 @@ def test_a_child_waits_for_no_lock_that_another_thread_held(surroundings: Surrou
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [250, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.long)])
 def test_children_beside_busy_threads_all_end(tmp_path: Path, times: int) -> None:
     ended = until_ended(fork_many_times, {"folder": str(tmp_path), "times": times}, limit_s=200)
     assert (ended.status, ended.output.split()) == (0, ["{0}"]), ended.errors

@@ -22,6 +22,7 @@ import pytest
 from tests import processes
 from tests.fixtures import spark_start
 from tests.scheduling import WORTH_A_JVM, FewJvms
+from tests.selection import left_for_long, share_of
 
 
 class Worker:
@@ -152,6 +153,42 @@ def test_servers_of_zookeeper_share_classes_where_they_were_made(monkeypatch: py
     assert spark_start.zookeeper_options() == []
     (tmp_path / "zookeeper.jsa").touch()
     assert f"-XX:SharedArchiveFile={tmp_path}/zookeeper.jsa" in spark_start.zookeeper_options()
+
+
+class Case:
+    """A test as pytest has collected it, with its markers."""
+
+    def __init__(self, nodeid: str, *markers: str) -> None:
+        self.nodeid, self._markers = nodeid, markers
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self._markers else None
+
+
+def cases(count: int, *markers: str, of: str = "test_it") -> list[Any]:
+    return [Case(f"tests/{of}.py::test[{number}]", *markers) for number in range(count)]
+
+
+def test_every_run_tries_the_first_and_some_more_of_many_cases() -> None:
+    rare, common = cases(2, "many", of="test_rare"), cases(400, "many")
+    left = left_for_long([*rare, *common, *cases(100), *cases(100, "many", "long", of="test_long")])
+    assert rare[0] not in left
+    assert common[0] not in left
+    assert 250 < len(left) < 350
+    assert {case.nodeid.partition("[")[0] for case in left} <= {"tests/test_it.py::test", "tests/test_rare.py::test"}
+
+
+def test_so_many_runs_try_all_long_tests_each_of_them_once() -> None:
+    tests = cases(1000, "long")
+    parts = [list(filter(share_of(f"{part}/16"), tests)) for part in range(1, 17)]
+    assert sorted(test.nodeid for part in parts for test in part) == sorted(test.nodeid for test in tests)
+    assert all(part for part in parts)
+
+
+@pytest.mark.parametrize("text", ["0/16", "17/16", "3", "3/", "x/16", "-1/16", "1/0"])
+def test_a_part_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(pytest.UsageError, match="such as 3/16"):
+        share_of(text)
 
 
 ROOT = Path(__file__).resolve().parent.parent

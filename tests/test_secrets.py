@@ -84,6 +84,7 @@ def test_tables_conflicts_and_outages(coordinator: str, s3_server: S3DevServer, 
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_spark(coordinator: str, s3_server: S3DevServer, s3_location: str, tmp_path: Path) -> None:
     ran = run(tmp_path, s3_location, coordinator, s3_server.endpoint_url, "spark")
     assert ran.stdout.endswith("done\n"), ran.stderr[-3000:]

@@ -54,6 +54,7 @@ WELL = dict.fromkeys(("servers", "in sync", "commits", "publication", "waiting")
 
 @pytest.mark.zookeeper
 @pytest.mark.slow
+@pytest.mark.long
 def test_one_of_three_servers_is_stopped_paused_and_comes_back(servers: Ensemble, coordinator: str, tmp_path: Path) -> None:
     table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
     table.append(ROWS)

@@ -73,6 +73,7 @@ def test_counts_are_kept_up_to_date(place: Place, feed: Feed) -> None:
     assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 2}
 
 
+@pytest.mark.long
 def test_a_batch_changes_several_tables_in_one_commit_once(place: Place, feed: Feed) -> None:
     events = place.create(pa.schema([("id", pa.int64()), ("k", pa.string())]))
     states = sluice.Table.create(f"{place.location}-2", pa.schema([("k", pa.string()), ("n", pa.int64())]), coordinator=place.coordinator)

@@ -121,6 +121,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, ending: signal
 
 
 @pytest.mark.zookeeper
+@pytest.mark.long
 def test_a_run_out_of_time_has_failed(tmp_path: Path) -> None:
     status, lines = run(tmp_path, "--no-spark", "--time-limit", "1")
     assert status == 1
@@ -131,6 +132,7 @@ def test_a_run_out_of_time_has_failed(tmp_path: Path) -> None:
 
 @pytest.mark.zookeeper
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
     """The log is damaged before the jobs open the table."""
     home = tmp_path / "home"

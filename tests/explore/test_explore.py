@@ -44,6 +44,7 @@ def searched(world: World) -> Tally:
 
 
 @pytest.mark.parametrize("name", ["direct", "queue", "mixed", "behind"])
+@pytest.mark.many
 def test_a_tiny_world_keeps_every_promise(name: str) -> None:
     tally = searched(WORLDS[name])
     assert tally.findings == []

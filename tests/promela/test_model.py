@@ -100,6 +100,7 @@ def test_runs_have_names_of_their_own() -> None:
 
 @pytest.mark.slow
 @needs_spin
+@pytest.mark.long
 def test_small_runs_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -137,6 +137,7 @@ def test_the_judge_sees_every_request_and_every_answer(name: str) -> None:
 
 @pytest.mark.parametrize("batches", [0, 4])
 @pytest.mark.parametrize("by", ["this call", "one before", "nobody"])
+@pytest.mark.many
 def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int, by: str) -> None:
     """A transaction without an answer after three seconds waited behind four batches of dead owners, or was forgotten."""
     result = simulate(Plan(0))
@@ -192,6 +193,7 @@ def summary(*arguments: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_seeds_come_to_the_same_in_several_processes() -> None:
     assert summary("--first", "1", "--seeds", "2", "--workers", "2", "--no-shrink") == summary(
         "--first", "1", "--seeds", "2", "--no-shrink"
@@ -366,6 +368,7 @@ def _never_twice(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 60))])
+@pytest.mark.long
 def test_a_long_transaction_never_loses_twice_in_a_row(seed: int) -> None:
     _never_twice(seed)
 

@@ -72,6 +72,7 @@ def table(coordinator: tuple[str, bool], level: IsolationLevel) -> sluice.Table:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.many
 def test_what_cannot_conflict_commits(coordinator: tuple[str, bool], first: str, second: str) -> None:
     for level in (IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE):
         made = table(coordinator, level)

@@ -204,6 +204,7 @@ def test_random_transactions_of_one_and_of_several_tables(world: JointWorld) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.many
 def test_random_transactions_with_lost_messages_servers_behind_and_owners_that_die(seed: int) -> None:
     """Tokens are moved between tables, by clients of which some die in the middle: afterwards there are as many as before."""
     world, lock, doomed = JointWorld("abcd"), threading.Lock(), set[int]()

@@ -340,6 +340,7 @@ UNDECIDED = {"x + 0 = 3"}
 
 
 @pytest.mark.parametrize(("one", "other"), [*combinations_with_replacement(SIMPLE, 2)])
+@pytest.mark.many
 def test_simple_conditions_overlap_where_a_value_satisfies_both(one: str, other: str) -> None:
     expected = bool(_holds(one) & _holds(other))
     found = overlap(Predicate.parse(one, X).root, Predicate.parse(other, X).root, X)

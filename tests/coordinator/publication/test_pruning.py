@@ -395,6 +395,7 @@ def decided_at_once(client: Client, intents: list[Intent]) -> None:
     [(kind, size) for kind in ("appends", "refusals", "own versions", "mixed") for size in (1, 2, 3, 7, 32)]
     + [pytest.param("appends", 512), pytest.param("refusals", 512, marks=pytest.mark.long)],
 )
+@pytest.mark.many
 def test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like(size: int, kind: str) -> None:
     world = World()
     client = world.client(FEW.but(backlog_versions_max=3, verdicts_kept=4))

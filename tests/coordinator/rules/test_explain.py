@@ -36,6 +36,7 @@ def decided(fields: Json, *, strict: bool = False) -> Explanation:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", ["delta", "sluice"])
 @pytest.mark.parametrize(("fields", "delta", "ours"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.many
 def test_each_case_at_each_level_in_each_mode(fields: Json, delta: str, ours: str, mode: str, level: str) -> None:
     expected = (delta if mode == "delta" else ours).split("/")[LEVELS.index(level)]
     told = decided({**fields, "table_isolation": level}, strict=mode == "delta")

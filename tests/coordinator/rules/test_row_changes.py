@@ -195,6 +195,7 @@ def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> Non
 
 @pytest.mark.notices("the-same-row-is-a-conflict", "vectors-are-united", "deleted-rows-leave-a-compaction", "rows-are-followed-by-rank")
 @pytest.mark.parametrize("seed", range(150))
+@pytest.mark.many
 def test_random_transactions_leave_exactly_the_rows_they_should(seed: int) -> None:
     dice = random.Random(seed)
     table = a_table(files=dice.randint(1, 5), rows=dice.randint(1, 12))

@@ -67,6 +67,7 @@ def test_a_session_outlives_a_restart_of_the_server(ensemble: Ensemble) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_what_a_server_that_is_behind_has_is_not_taken_for_the_newest(tmp_path: Path) -> None:
     """With local sessions a newcomer's session is no transaction: what it sees may be older than what this client saw."""
     servers = Ensemble(tmp_path / "servers")
@@ -86,6 +87,7 @@ def test_what_a_server_that_is_behind_has_is_not_taken_for_the_newest(tmp_path: 
 
 @pytest.mark.shows("old-data")
 @pytest.mark.notices("a-loss-is-told-by-most-hosts")
+@pytest.mark.long
 def test_a_server_that_left_with_its_old_data_is_no_ensemble_that_lost_them(ensemble: Ensemble, tmp_path: Path) -> None:
     """The address still names it. While the ensemble is away it answers alone, and is a quorum of its own."""
     left = Ensemble(tmp_path / "left", servers=1)

@@ -165,6 +165,7 @@ def test_the_driver_is_killed_while_its_tasks_write(place: Place, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jvms", ["one JVM", pytest.param("two JVMs", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_two_applications_and_a_python_program_write_at_once(place: Place, jvms: str) -> None:
     place.create(pa.schema([("id", pa.int64())]))
     given = as_environment(place.spark.sparkContext._gateway) if jvms == "one JVM" else {}

@@ -39,6 +39,7 @@ def test_a_checkpoint_goes_from_one_way_to_the_other(place: Place, feed: Feed) -
     assert known[query_of(feed.checkpoint)].version == 2
 
 
+@pytest.mark.long
 def test_complete_mode(place: Place, feed: Feed) -> None:
     feed.ids(1, 2, 3)
     feed.drain(place, mode="complete")

@@ -166,6 +166,7 @@ def test_a_new_column_stops_the_stream_and_the_query_made_again_shows_it(stream:
     assert stream.rows[-1] == (3, 1, stream.rows[-1][2], "k3", 7)
 
 
+@pytest.mark.long
 def test_everything_arrives_while_others_append_compact_and_vacuum(stream: Stream) -> None:
     table = stream.place.table()
     table.append(rows(0))

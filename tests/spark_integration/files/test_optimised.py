@@ -104,6 +104,7 @@ def merged(place: Place, location: str, *, optimised: bool) -> int:
 
 @pytest.mark.spark
 @pytest.mark.zookeeper
+@pytest.mark.long
 def test_the_new_rows_of_a_merge_meet_too(place: Place) -> None:
     as_they_come = merged(place, f"{place.location}-as-they-come", optimised=False)
     assert as_they_come > 2 * PARTITIONS

@@ -131,6 +131,7 @@ def check_folder(table: sluice.Table) -> None:
 # -- the driver ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_driver_is_killed(table: Place) -> None:
     made = filled(table, vectors=True)
     dies(table, "after-claim", holds="turn")

@@ -189,6 +189,7 @@ def _combinations() -> Iterator[Any]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("case", "way", "vectors", "size"), list(_combinations()))
+@pytest.mark.many
 def test_it_answers_what_delta_lake_answers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case, way: str, vectors: bool, size: float
 ) -> None:

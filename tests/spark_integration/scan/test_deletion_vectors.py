@@ -112,6 +112,7 @@ def ids(place: Place) -> set[int]:
     return set(place.table().snapshot().to_arrow(["id"])["id"].to_pylist())
 
 
+@pytest.mark.long
 def test_row_groups_keep_their_positions(place: Place) -> None:
     """A file of several row groups, of which Spark skips some, and reads others in splits of their own."""
     table = place.create(pa.schema([("id", pa.int64()), ("text", pa.string())]), properties={"delta.enableDeletionVectors": "true"})

@@ -259,6 +259,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("where", CONDITIONS)
+@pytest.mark.many
 def test_conditions_of_every_kind_open_one_file(lonely: Place, listed: list[tuple[int, int]], where: str) -> None:
     assert ids(lonely.load().where(where)) == CONDITIONS[where]
     assert listed == [(1, FILES)]
@@ -297,6 +298,7 @@ def local(whole: Place) -> DataFrame:
 
 
 @pytest.mark.parametrize("where", OTHERS)
+@pytest.mark.many
 def test_what_skips_few_files_or_none_gives_the_right_rows(whole: Place, local: DataFrame, where: str) -> None:
     if "rand" in where:
         assert 0 < whole.load().where(where).count() < FILES * PER_FILE
@@ -371,6 +373,7 @@ PARTITIONINGS: list[tuple[str, ...]] = [(), ("n", "yes"), ("k", "price"), ("loca
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_random_conditions_give_the_rows_of_a_full_scan(place: Place, partition_by: tuple[str, ...], seed: int, count: int) -> None:
     chance = random.Random(f"{seed} {partition_by}")
     filled(place, partition_by=partition_by, properties={"delta.enableDeletionVectors": str(bool(seed % 2)).lower()})

@@ -336,6 +336,7 @@ def refusal(frame: DataFrame, place: Place | str) -> str | None:
     return None
 
 
+@pytest.mark.long
 def test_values_are_stored_as_sparks_own_tables_store_them(place: Place, native: str) -> None:
     frame = rows(place)
     place.write(place.spark.table(native))

@@ -93,6 +93,7 @@ def test_a_batch_that_is_there_is_not_written_again(place: Place, feed: Feed) ->
     assert ids(place) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_several_queries_write_one_table(place: Place, feed: Feed) -> None:
     feed.ids(1, 2)
     feed.ids(3)

@@ -80,6 +80,7 @@ def broken(place: Place, tmp_path: Path, step: str, what: str) -> Stream:
     return stream
 
 
+@pytest.mark.long
 def test_a_process_that_reads_is_killed(place: Place, tmp_path: Path) -> None:
     check(broken(place, tmp_path, "after-partitions", "kill 0"))
 

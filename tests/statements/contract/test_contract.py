@@ -124,6 +124,7 @@ def _id(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_id)
+@pytest.mark.many
 def test_duckdb(case: Case, tmp_path: Path) -> None:
     with tables(tmp_path) as (address, catalog):
         locks = Locks()
@@ -159,6 +160,7 @@ def _on_spark() -> Iterator[Any]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", list(_on_spark()))
+@pytest.mark.many
 def test_spark(case: Case, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
     served = request.getfixturevalue("zookeeper_address") if "served" in case else None
     with tables(tmp_path, served) as (address, catalog):

@@ -214,6 +214,7 @@ def prepare(sql: Callable[[str], object]) -> None:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.many
 def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse, statement: str) -> None:
     prepare(warehouse.sql)
     with pytest.raises(sluice.errors.ConcurrentModification, match=r"expected-version: version 3 .*came first"):

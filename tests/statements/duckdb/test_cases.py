@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,15 +17,12 @@ from ...spark_integration.rows.cases.tables import make
 pytestmark = pytest.mark.slow
 
 
-def _combinations() -> Iterator[Any]:
-    """Each case with and without deletion vectors; one of both is of the long tests."""
-    for number, case in enumerate(each for each in CASES if "duckdb" in each.only):
-        for vectors in (True, False):
-            marks = [] if vectors == (number % 2 == 0) else [pytest.mark.long]
-            yield pytest.param(case, vectors, id=f"{case.name}{'' if vectors else ', no vectors'}", marks=marks)
+HERE = [case for case in CASES if "duckdb" in case.only]
 
 
-@pytest.mark.parametrize(("case", "vectors"), list(_combinations()))
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "no vectors"])
+@pytest.mark.parametrize("case", HERE, ids=[case.name for case in HERE])
+@pytest.mark.many
 def test_it_answers_what_delta_lake_answers(tmp_path: Path, case: Case, vectors: bool) -> None:
     coordinator = f"memory://{uuid.uuid4().hex}"
     try:

@@ -74,6 +74,7 @@ def test_python_has_the_same_limits(numbers: Warehouse) -> None:
     assert table.refresh().version == 1
 
 
+@pytest.mark.long
 def test_what_is_within_the_limits_is_done(numbers: Warehouse) -> None:
     deep = "(" * LEVELS_MAX + "id = 1" + ")" * LEVELS_MAX
     chain = "id" + " + 0" * (OPERATORS_MAX - 10) + " = 1"

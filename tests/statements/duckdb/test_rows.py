@@ -65,6 +65,7 @@ def test_insert_in_all_forms(orders: Warehouse) -> None:
     ],
 )
 @pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+@pytest.mark.many
 def test_an_insert_depends_on_the_rows_of_its_own_table_that_it_reads(
     orders: Warehouse, monkeypatch: pytest.MonkeyPatch, level: str, query: str
 ) -> None:
@@ -313,6 +314,7 @@ def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
         ("UPDATE sales.t SET id = NULL WHERE id IN (SELECT u.id FROM sales.u u)", "id"),
     ],
 )
+@pytest.mark.many
 def test_a_change_that_fails_changes_nothing(tables: Warehouse, text: str, message: str) -> None:
     with pytest.raises(sluice.errors.SluiceError, match=message):
         tables.sql(text)

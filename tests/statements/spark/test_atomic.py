@@ -136,6 +136,7 @@ def test_what_a_block_reads_counts_and_a_lost_block_is_repeated(warehouse: Wareh
     assert warehouse.held("sales.totals") == [("mo", 5.0), ("tu", 3.0)], "the level allows an append that it did not see"
 
 
+@pytest.mark.long
 def test_two_sessions_blocks_have_a_serial_result(warehouse: Warehouse) -> None:
     """Each moves what it reads of one table into the other: one after the other gives one of two results, write skew gives a third."""
     warehouse.made("sales.totals", TOTALS, ("a", 1.0))

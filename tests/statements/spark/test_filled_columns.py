@@ -10,6 +10,7 @@ from .conftest import Warehouse
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_statements_fill_columns_in(warehouse: Warehouse) -> None:
     warehouse.sql(
         """CREATE TABLE sales.t (id BIGINT, bucket INT GENERATED ALWAYS AS (pmod(hash(id), 4)), state STRING NOT NULL DEFAULT :state,

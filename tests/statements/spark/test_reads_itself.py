@@ -153,6 +153,7 @@ def cells() -> list[Any]:
 
 
 @pytest.mark.parametrize(("read", "write"), cells())
+@pytest.mark.many
 def test_a_write_depends_on_the_rows_that_were_read(warehouse: Warehouse, read: str, write: str) -> None:
     table = orders(warehouse)
     frame = READS[read](warehouse, table)
@@ -198,6 +199,7 @@ def levels() -> list[Any]:
 
 
 @pytest.mark.parametrize(("level", "read", "write"), levels())
+@pytest.mark.many
 def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level: str, read: str, write: str) -> None:
     table = orders(warehouse, level)
     for name, (beside, expected) in BESIDE.items():

@@ -118,6 +118,7 @@ def test_subqueries_in_all_clauses_of_a_merge(warehouse: Warehouse) -> None:
         "MERGE INTO sales.orders t USING (SELECT 'tu' AS d) ON t.day = d AND t.v = {} WHEN MATCHED THEN DELETE",
     ],
 )
+@pytest.mark.many
 def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(
     warehouse: Warehouse, orders: sluice.Table, statement: str, highest: str
 ) -> None:

@@ -256,6 +256,7 @@ def _create(coordinator: str, folder: str, results: Any) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_all_processes_succeed_and_there_is_one_table(warehouse: Warehouse) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()

@@ -100,7 +100,8 @@ def targets(spark_rows: Any, table: pa.Table, tmp_path_factory: pytest.TempPathF
     return TARGETS
 
 
-@pytest.mark.parametrize("target", [pytest.param(each, marks=[pytest.mark.long] * (number % 2)) for number, each in enumerate(TARGETS)])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.many
 def test_stores_what_spark_stores(target: str, targets: list[str], table: pa.Table, spark_rows: Any) -> None:
     column = from_arrow(table.schema).get(target)
     assert column is not None
@@ -133,9 +134,8 @@ STORED += [
 ]
 
 
-@pytest.mark.parametrize(
-    ("source", "target"), [pytest.param(*each, marks=[pytest.mark.long] * (number % 2)) for number, each in enumerate(STORED)]
-)
+@pytest.mark.parametrize(("source", "target"), STORED)
+@pytest.mark.many
 def test_stores_the_values_that_spark_stores(source: str, target: str, targets: list[str], table: pa.Table, spark_rows: Any) -> None:
     from pyspark.errors import PySparkException
 

@@ -119,6 +119,7 @@ def test_a_version_that_came_during_the_listing_is_no_unknown_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.many
 def test_beside_a_writer_and_a_clean_up_the_log_is_whole_at_every_moment(seed: int) -> None:
     """Versions, checkpoints and clean-ups happen during every listing, and of what they change anything may be hidden."""
     dice = random.Random(seed)

@@ -140,6 +140,7 @@ def test_what_is_not_there_is_not_found(store: ObjectStore, read: Callable[[Obje
 
 
 @of_every_kind
+@pytest.mark.many
 def test_put_if_absent_sends_a_stream(store: ObjectStore) -> None:
     """Content too large to hold: a commit that removes very many files."""
     store.put("staged", os.urandom(10 * MIB))

@@ -405,6 +405,7 @@ def _in_child(store: s3.S3Store, client: int, results: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.long
 def test_a_forked_child_makes_its_own_client(s3_store: ObjectStore) -> None:
     assert isinstance(s3_store, s3.S3Store)
     s3_store.put("parent", b"x")

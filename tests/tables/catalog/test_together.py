@@ -177,6 +177,7 @@ def killed_at(service: MemoryCoordination, number: int, act: Callable[[], object
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.many
 def test_a_client_dies_at_any_change(change: str, after: bool, tmp_path: Path) -> None:
     act = CHANGES[change]
     whole, _ = prepared(tmp_path)

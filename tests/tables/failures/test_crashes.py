@@ -54,6 +54,7 @@ CASES += [(f, "append", True) for f in FAILPOINTS if f not in {"actions-staged",
 @pytest.mark.zookeeper
 @pytest.mark.shows("writer-killed")
 @pytest.mark.parametrize(("failpoint", "mode", "fast_path"), CASES)
+@pytest.mark.many
 def test_a_writer_killed_at_any_step(failpoint: str, mode: str, fast_path: bool, tmp_path: Path, zookeeper_address: str) -> None:
     location = tmp_path / "table"
     sluice.Table.create(location, SCHEMA, coordinator=zookeeper_address)

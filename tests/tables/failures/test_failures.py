@@ -57,6 +57,7 @@ TROUBLE = {
 @pytest.mark.parametrize("trouble", TROUBLE)
 @pytest.mark.parametrize("verb", ["upload", "put", "put_if_absent", "get", "head", "list"])
 @pytest.mark.parametrize("limits", [IMPATIENT, IMPATIENT.but(inline_bytes_max=64)], ids=["inline", "staged"])
+@pytest.mark.many
 def test_trouble_at_any_request_to_the_object_store(place: Place, verb: str, trouble: str, limits: Limits) -> None:
     """Each request in turn: the call succeeds, or it says that the store is away and nothing of it is visible, then or later."""
     place.create(properties={"delta.enableDeletionVectors": "true"})
@@ -204,6 +205,7 @@ def test_an_embedded_server_killed_under_load(tmp_path: Path) -> None:
 @pytest.mark.shows("leader-killed", "majority-lost")
 @pytest.mark.zookeeper
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_leader_killed_and_a_majority_lost_and_back_under_load(tmp_path: Path) -> None:
     """Each of three servers in turn, so the leader is among them; then two at once. They come back, and no call fails."""
     ensemble = Ensemble(tmp_path / "zookeeper")

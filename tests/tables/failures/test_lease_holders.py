@@ -131,6 +131,7 @@ LONG = pytest.mark.long
     ("count", "seconds", "most"),
     [(4, 120.0, 20), pytest.param(8, 12.0, 1_000_000, marks=LONG), pytest.param(16, 60.0, 1_000_000, marks=LONG)],
 )
+@pytest.mark.long
 def test_processes_append_and_overwrite(tmp_path: Path, zookeeper_address: str, count: int, seconds: float, most: int) -> None:
     """Until each did its share, or as many as they can in a time: then none gets less than half of what others get."""
     location = tmp_path / "table"

@@ -86,6 +86,7 @@ def overwrite(table: sluice.Table, value: int) -> sluice.Commit | None:
 @pytest.mark.parametrize("fast_path", [True, False], ids=["direct", "queued"])
 @pytest.mark.parametrize("write", [append, overwrite])
 @pytest.mark.parametrize("lost", ["request", "reply"])
+@pytest.mark.many
 def test_every_message_of_a_commit_may_be_lost(
     tmp_path: Path,
     line: BreakingProxy,

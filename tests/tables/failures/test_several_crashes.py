@@ -50,6 +50,7 @@ def doom(failpoint: str, passage: int, order: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize(("failpoint", "passage", "asks"), CASES)
+@pytest.mark.many
 def test_a_writer_over_two_tables_killed_at_any_step(
     failpoint: str, passage: int, asks: str, tmp_path: Path, zookeeper_address: str
 ) -> None:

@@ -317,6 +317,7 @@ def test_what_may_have_been_filed_is_taken_back(shop: Shop, begin: Begin, took_e
 @pytest.mark.shows("no-answer")
 @BOTH
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER])
+@pytest.mark.many
 def test_every_message_of_it_is_lost_in_turn(shop: Shop, begin: Begin, fault: Fault) -> None:
     service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     for lost in range(1, 60):
@@ -348,6 +349,7 @@ def test_every_message_of_it_is_lost_in_turn(shop: Shop, begin: Begin, fault: Fa
 @pytest.mark.slow
 @pytest.mark.shows("no-answer")
 @BOTH
+@pytest.mark.long
 def test_it_races_with_whoever_decides(shop: Shop, begin: Begin) -> None:
     """Either it is withdrawn, or it is committed, and everybody says the same."""
     coin, told = random.Random(5), set[str]()

@@ -84,6 +84,7 @@ def refused(policy: str, level: str, name: str, before: Sequence[str]) -> bool:
 @pytest.mark.parametrize("policy", ["delta", "databricks", "maxcompute-transactional"])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("order", list(itertools.permutations(CHANGES)), ids=", ".join)
+@pytest.mark.many
 def test_a_blind_append_between_two_changes_that_refer_to_its_rows(place: Place, policy: str, level: str, order: Sequence[str]) -> None:
     first = create(place, {**VECTORS, "delta.isolationLevel": level, "sluice.conflictPolicy": policy}, partitioned=False)
     begun = {name: place.open().begin() for name in CHANGES}

@@ -41,6 +41,7 @@ PAIRS = [each for each in ALL if (LEVELS.index(each[0]) + each[1] + each[2]) % 2
 
 
 @pytest.mark.parametrize(("level", "vectors", "partitioned"), PAIRS)
+@pytest.mark.many
 def test_a_history_is_what_its_level_says(place: Place, level: str, vectors: bool, partitioned: bool) -> None:
     done = history(place, 0, level, vectors=vectors, partitioned=partitioned)
     assert done.committed > 0
@@ -54,6 +55,7 @@ RACES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("level", "vectors", "feed", "direct"), RACES)
+@pytest.mark.many
 def test_several_threads_at_once(place: Place, level: str, vectors: bool, feed: bool, direct: bool) -> None:
     limits = Limits(fast_path=direct)
     properties = settings(level, vectors, **{"delta.enableChangeDataFeed": str(feed).lower()})
@@ -101,6 +103,7 @@ def test_many_races(place: Place, seed: int, level: str, vectors: bool) -> None:
 @pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
 @pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
 @pytest.mark.parametrize("seed", [200, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(201, 220))])
+@pytest.mark.many
 def test_a_history_loses_nothing_to_vacuums(place: Place, seed: int, vectors: bool, partitioned: bool) -> None:
     """Garbage is collected in between, with nothing kept for older versions, while clients lose their sessions and come back."""
     sluice.Table.create(
@@ -174,6 +177,7 @@ def transfers(place: Place, level: str, *, threads: int = 4, rounds: int = 5, fo
 @pytest.mark.slow
 @pytest.mark.parametrize("for_update", [False, True], ids=["read", "read for update"])
 @pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+@pytest.mark.many
 def test_transfers_between_different_accounts_do_not_meet(place: Place, level: str, for_update: bool) -> None:
     won, tried = transfers(place, level, for_update=for_update)
     assert won >= 0.75 * tried, f"{won} of {tried} transfers succeeded"

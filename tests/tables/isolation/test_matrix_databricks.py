@@ -218,6 +218,7 @@ def check(place: Place, case: Case, *, begun_later: bool = True, monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", list(one_of_each()), ids=str)
+@pytest.mark.many
 def test_a_cell(place: Place, case: Case) -> None:
     check(place, case)
 

@@ -175,6 +175,7 @@ def killed(place: Place, mode: str, partitions: int, when: str) -> str:
 
 @pytest.mark.parametrize("when", ["writing", "data-staged", "after-claim"])
 @pytest.mark.parametrize("mode", ["append", "dynamic"])
+@pytest.mark.many
 def test_a_writer_that_is_killed(place: Place, mode: str, when: str) -> None:
     """Nothing of it is visible unless its intent was filed, and then all of it is; what it left is known by its path."""
     partitions = 400 if when == "writing" else 50

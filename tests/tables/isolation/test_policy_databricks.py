@@ -116,6 +116,7 @@ def check(place: Place, layout: Layout, earlier: str, later: str, name: str, sid
 @pytest.mark.slow
 @pytest.mark.notices("databricks-compares-partitions", "databricks-minds-z-orders")
 @of_cases(SOME)
+@pytest.mark.many
 def test_a_cell(place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool) -> None:
     check(place, layout, earlier, later, name, sides, refused)
 
@@ -162,6 +163,7 @@ WRITES: Final[dict[str, Callable[[sluice.Transaction], Any]]] = {
 @pytest.mark.parametrize("policy", ["delta", "databricks"])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("altered", ALTERS)
+@pytest.mark.many
 def test_whoever_changes_the_table_stops_all_that_is_written_beside(
     place: Place, altered: str, write: str, policy: str, fast_path: bool
 ) -> None:
@@ -224,6 +226,7 @@ KINDS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("vectors", "policy", "partitioned", "by_hand"), KINDS)
 @pytest.mark.parametrize(("earlier", "later"), PAIRS)
+@pytest.mark.many
 def test_a_pair(place: Place, earlier: str, later: str, vectors: str, policy: str, partitioned: bool, by_hand: bool) -> None:
     properties = {"delta.enableDeletionVectors": vectors, "sluice.conflictPolicy": policy}
     create(place, properties, partitioned=partitioned)

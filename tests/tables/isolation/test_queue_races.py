@@ -135,6 +135,7 @@ def many_files(place: Place, files: int, rows: int) -> Rows:
 
 
 @pytest.mark.parametrize(("files", "writers"), [(150, 3), (60, 10)], ids=["large actions", "many"])
+@pytest.mark.long
 def test_what_is_rebased_may_be_too_large_for_a_record(place: Place, files: int, writers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Actions beyond 64 KiB are staged once more as they became, and so are those for which the batch's record has no room."""
     held = many_files(place, files, writers + 1)

@@ -64,6 +64,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.zookeeper
+@pytest.mark.long
 def test_a_table_that_only_short_jobs_write_has_checkpoints(zookeeper_address: str, tmp_path: Path) -> None:
     """Each job commits two versions and ends at once, while a checkpoint of its table takes a second."""
     location = str(tmp_path / "flights")

@@ -419,6 +419,7 @@ def settle(model: Model, what: str, picked: set[int], transaction: Planned) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.many
 def test_random_histories_keep_every_row_once(place: Place, plan_compaction: Compaction, seed: int) -> None:
     model = run_random(place, plan_compaction, random.Random(seed), 12, orders=seed % 2 == 1)
     assert {"delete", "append"} < model.committed.keys()
@@ -464,6 +465,7 @@ def changed(what: str, row: tuple[str, int]) -> tuple[str, int] | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.many
 def test_changes_of_all_sorts_follow_rows_through_compactions(place: Place, plan_compaction: Compaction, seed: int) -> None:
     """Two of them conflict when they change the same row, and never else; a compaction is never in anybody's way."""
     chance = random.Random(seed)
@@ -503,6 +505,7 @@ def test_changes_of_all_sorts_follow_rows_through_compactions(place: Place, plan
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True], ids=["inline vectors", "stored vectors"])
+@pytest.mark.many
 def test_writers_of_all_sorts_at_once(place: Place, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
     """Real concurrency: deleters of rows of their own, appenders, and two compactors, each with its own client."""
     if stored:

@@ -247,6 +247,7 @@ def test_the_restore_of_a_client_that_lost_its_session_is_refused(place: Place, 
     ],
     ids=["append", "update", "delete", "properties"],
 )
+@pytest.mark.many
 def test_a_restore_leaves_exactly_that_version_or_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch, policy: str, winner: Any
 ) -> None:

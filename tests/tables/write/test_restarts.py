@@ -47,6 +47,7 @@ OTHERS: list[tuple[str, str, dict[str, Any], bool]] = [
 @pytest.mark.shows("job-restarted")
 @pytest.mark.zookeeper
 @pytest.mark.parametrize(("failpoint", "how", "once", "fast_path"), [*QUEUED, *DIRECT, *SEVERAL, *OTHERS])
+@pytest.mark.many
 def test_a_job_killed_at_any_step_and_started_again(
     failpoint: str, how: str, once: dict[str, Any], fast_path: bool, tmp_path: Path, zookeeper_address: str
 ) -> None:
