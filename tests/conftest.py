@@ -136,8 +136,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         for item in left_for_long(items):
             item.add_marker("long")
-    if config.getoption("--long-share"):
-        is_in = share_of(config.getoption("--long-share"))
+    if share := str(config.getoption("--long-share")):
+        is_in = share_of(share)
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long") and not is_in(item)])
         items[:] = [item for item in items if not item.get_closest_marker("long") or is_in(item)]
     for item in items:
