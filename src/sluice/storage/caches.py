@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial, wraps
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from weakref import WeakSet
+
+from cachetools import LRUCache
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -70,24 +72,19 @@ class BytesBounded(Generic[K, V]):
     _ENTRY_BYTES = 256
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._values: LRUCache[K, tuple[V, int]] = LRUCache(bytes_max, getsizeof=itemgetter(1))
         self._lock = ForkSafeLock()
-        self._bytes = 0
 
     @property
     def bytes(self) -> int:
         """The size of all values."""
-        return self._bytes
+        return int(self._values.currsize)
 
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
         with self._lock:
             found = self._values.get(key)
-            if found is None:
-                return None
-            self._values.move_to_end(key)
-            return found[0]
+            return None if found is None else found[0]
 
     def __contains__(self, key: K) -> bool:
         with self._lock:
@@ -97,18 +94,9 @@ class BytesBounded(Generic[K, V]):
         """Keep a value of this size, replacing the key's former one; the least recently used values go."""
         size += self._ENTRY_BYTES
         with self._lock:
-            self._drop(key)
-            if size > self._bytes_max:
-                return
-            self._values[key] = value, size
-            self._bytes += size
-            while self._bytes > self._bytes_max:
-                self._drop(next(iter(self._values)))
-
-    def _drop(self, key: K) -> None:
-        dropped = self._values.pop(key, None)
-        if dropped is not None:
-            self._bytes -= dropped[1]
+            self._values.pop(key, None)
+            if size <= self._values.maxsize:
+                self._values[key] = value, size
 
 
 def cached_by_size(bytes_max: int) -> Callable[[F], F]:
