@@ -12,7 +12,7 @@ def test_what_was_used_last_is_kept_as_far_as_there_is_room() -> None:
     assert cache.get("a") is not None
     cache.keep("e", bytes(2000), 2000)
     assert [name for name in "abcde" if name in cache] == ["a", "c", "d", "e"]
-    assert cache.bytes <= 10_000
+    assert cache._values.currsize <= 10_000
 
 
 def test_what_is_larger_than_all_room_is_not_kept() -> None:
@@ -23,14 +23,14 @@ def test_what_is_larger_than_all_room_is_not_kept() -> None:
     assert cache.get("small") == b"1"
     cache.keep("small", bytes(20_000), 20_000)  # it grew
     assert cache.get("small") is None
-    assert cache.bytes == 0
+    assert cache._values.currsize == 0
 
 
 def test_a_value_that_is_replaced_gives_its_room_back() -> None:
     cache: BytesBounded[str, bytes] = BytesBounded(10_000)
     for size in range(1000, 9000, 1000):
         cache.keep("one", bytes(size), size)
-    assert 8000 <= cache.bytes <= 8500
+    assert 8000 <= cache._values.currsize <= 8500
 
 
 def test_results_are_kept_by_the_length_of_their_texts() -> None:

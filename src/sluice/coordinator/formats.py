@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from dataclasses import field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import msgspec
 import orjson
@@ -16,6 +16,11 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..version import ENGINE
 from .errors import UnknownFormat
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+    dataclass_transform = lambda **_: lambda made: made  # noqa: E731 - typing has it since Python 3.11
 
 NODE_PROTOCOL: Final = 6
 """The node protocol: which nodes a table has, and who may write which of them when. Clients of another number do nothing."""
@@ -81,6 +86,17 @@ class NodeData:
             return cls.decode(data)
         except MalformedRecord:
             return None
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def node_data(cls: type[_T]) -> type[_T]:
+    """A frozen dataclass whose fields msgspec knows at once.
+
+    Otherwise it reads them when it first makes one, and two threads that do so at the same time crash the process (msgspec 0.22).
+    """
+    made = dataclass(frozen=True, slots=True)(cls)
+    msgspec.json.Decoder(made)
+    return made
 
 
 class Record(NodeData):

@@ -75,11 +75,6 @@ class BytesBounded(Generic[K, V]):
         self._values: LRUCache[K, tuple[V, int]] = LRUCache(bytes_max, getsizeof=itemgetter(1))
         self._lock = ForkSafeLock()
 
-    @property
-    def bytes(self) -> int:
-        """The size of all values."""
-        return int(self._values.currsize)
-
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
         with self._lock:

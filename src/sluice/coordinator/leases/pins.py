@@ -16,12 +16,11 @@ from functools import partial
 from types import TracebackType
 from typing import ClassVar, Final
 
-from ...storage.dataclass import dataclass
 from ...storage.errors import VersionNotFound
 from ...storage.intervals import iso_time
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ..formats import NodeData
+from ..formats import NodeData, node_data
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
 from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node
@@ -33,7 +32,7 @@ EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class PinNode(NodeData):
     """What a pin's node says."""
 
@@ -49,7 +48,7 @@ class PinNode(NodeData):
     """Whether the changes after the version are kept, too."""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class _Horizon(NodeData):
     """What a collector keeps."""
 

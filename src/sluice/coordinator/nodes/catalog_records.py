@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Final
 
-from ...storage.dataclass import dataclass
-from ..formats import CATALOG_FORMAT, Record
+from ..formats import CATALOG_FORMAT, Record, node_data
 from ..service.store import CoordinationStore, Node
 from .layout import CATALOG_CHANGES, CATALOG_DROPPED, NAMESPACES
 
@@ -41,7 +40,7 @@ def ensure_catalog(session: CoordinationStore) -> None:
         session.ensure_path(path)
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class CatalogRecord(Record):
     """The data of `/catalog`: the normalised location below which managed tables are made; "" if none is set."""
 
@@ -57,7 +56,7 @@ class CatalogRecord(Record):
         return CatalogRecord() if node is None or not node.data else CatalogRecord.decode(node.data)
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class NamespaceRecord(Record):
     """A namespace as it was spelled; `location` is where its managed tables are made, "" for the default below the root."""
 
@@ -77,7 +76,7 @@ class NamespaceRecord(Record):
         return NamespaceRecord() if node is None or not node.data else NamespaceRecord.decode(node.data)
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class NameRecord(Record):
     """A table's name as it was spelled, without its namespace.
 
@@ -97,7 +96,7 @@ class NameRecord(Record):
     format: int = CATALOG_FORMAT
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class DroppedRecord(Record):
     """A table that was dropped by its name: the name it had, when and by whom. `purging`: its data are being deleted."""
 

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ...storage.dataclass import dataclass
-from ..formats import NodeData
+from ..formats import NodeData, node_data
 from ..service.store import ApplyRefused, Create, ReplyLost, Write
 from .context import TableContext
 
 _ATTEMPT_MS: Final = 60_000
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class _Attempt(NodeData):
     """`after`: the checkpoint it follows (0: none); `version`: the version its client had committed; `at_ms`: that client's time."""
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar
 
-from ...storage.dataclass import dataclass
-from ..formats import CONSUMER_FORMAT, Record
+from ..formats import CONSUMER_FORMAT, Record, node_data
 from ..rules.intent import ClientName
 from .lease_places import Place
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class ConsumerRecord(Record):
     """A consumer's position: `version` is the last version of the table that it consumed, -1 for none.
 

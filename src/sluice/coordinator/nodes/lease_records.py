@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from typing import Annotated, ClassVar, Final
 
 from ...storage.dataclass import dataclass
-from ..formats import MalformedRecord, NodeData, one_of
+from ..formats import MalformedRecord, NodeData, node_data, one_of
 from ..rules.intent import ClientName
 
 WAITS: Final = "/waits"
@@ -30,7 +30,7 @@ TURN: Final = "turn"
 _BROKEN_KEPT: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class LeaseNode(NodeData):
     """A request: immutable while it exists, gone when it is released or its owner's session ends.
 
@@ -70,7 +70,7 @@ class Broken:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class Grants(NodeData):
     """The granted requests of a place, by the names of their nodes; one whose node is gone was released.
 
@@ -94,7 +94,7 @@ class Grants(NodeData):
         return Grants(left, (*self.broken, broken)[-_BROKEN_KEPT:])
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class WaitNode(NodeData):
     """A client that waits while it holds other leases (`holds`), or in several places at once.
 

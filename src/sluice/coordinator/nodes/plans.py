@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import ClassVar
 
-from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
-from ..formats import NodeData
+from ..formats import NodeData, node_data
 from ..service.store import CoordinationStore, NoNode, make_node
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
@@ -23,7 +22,7 @@ from .layout import OPEN
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class OpenPlan(NodeData):
     """An uncommitted plan."""
 

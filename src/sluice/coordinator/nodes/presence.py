@@ -27,7 +27,7 @@ from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...version import __version__
 from ..errors import SessionLost
-from ..formats import NodeData
+from ..formats import NodeData, node_data
 from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
@@ -58,7 +58,7 @@ class Client:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class ClientNode(NodeData):
     """What a client's node says."""
 
@@ -73,7 +73,7 @@ class ClientNode(NodeData):
     """The oldest term of which the client may still file a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class Grave(NodeData):
     """The record of a client that garbage collection gave up: which client did so (`by`), and when."""
 

@@ -25,6 +25,7 @@ from ..formats import (
     MalformedRecord,
     Record,
     load,
+    node_data,
 )
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal
@@ -34,7 +35,7 @@ NO_SLOT: Final = -1
 """The slot of a transaction that has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class Head(Record):
     """The decided state of a table: everything a decision needs to know without reading the log.
 
@@ -59,7 +60,7 @@ class Head(Record):
     format: int = HEAD_FORMAT
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class Published(Record):
     """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) is finished.
 
@@ -196,7 +197,7 @@ class Rendering:
     number: int = RENDERING
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class BatchRecord(Record):
     """What one ratifying multi decided, and how its versions are rendered.
 

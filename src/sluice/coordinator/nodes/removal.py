@@ -26,7 +26,7 @@ import orjson
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
-from ..formats import NodeData
+from ..formats import NodeData, node_data
 from ..limits import LONGEST_PUT_S
 from ..service.store import (
     ANY_VERSION,
@@ -54,7 +54,7 @@ _LETTING_GO_MAX: Final = 5
 _PAUSE_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class Tombstone(NodeData):
     """The record of a removed table."""
 
@@ -68,7 +68,7 @@ class Tombstone(NodeData):
     """Whether data remain to be deleted."""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class DeleterNode(NodeData):
     """Which process deletes a dropped table's data, and since when by its clock."""
 

@@ -15,7 +15,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.stores.location import SCHEMES, normalise
 from ...storage.stores.objects import check_key
-from ..formats import INTENT_FORMAT, MalformedRecord, Record, one_of
+from ..formats import INTENT_FORMAT, MalformedRecord, Record, node_data, one_of
 from .isolation import ConflictPolicy, IsolationLevel
 from .operation_kinds import Kind
 
@@ -114,7 +114,7 @@ class ClientName:
     application: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@node_data
 class Intent(Record):
     """A filed transaction: immutable from the moment its slot exists.
 
