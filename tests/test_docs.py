@@ -62,10 +62,10 @@ def run(
     A process per page: the coordinator a page starts ends with it, and nothing it configures reaches another test. `jvm` says where pages
     with Spark make their contexts.
     """
-    home = folder / "home"
-    environment = {**os.environ, "SLUICE_HOME": str(home), **({} if jvm is None else jvm.environment(home))}
-    work = folder / "work"
+    home, work, temporary = (folder / each for each in ("home", "work", "temporary"))
     work.mkdir()
+    temporary.mkdir()
+    environment = {**os.environ, "SLUICE_HOME": str(home), "TMPDIR": str(temporary), **({} if jvm is None else jvm.environment(home))}
     pasted = json.dumps([[block.code, block.line] for block in code])
     return subprocess.run(
         [sys.executable, str(CONSOLE), page, pasted, *requirements],
