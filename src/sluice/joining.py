@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .tables.consumer import Consumer
-    from .tables.joint_transaction import ForeignRows
+    from .tables.transaction import ForeignRows
 
 T = TypeVar("T")
 
@@ -122,6 +122,6 @@ def _dataframes(rows: Any) -> ForeignRows | None:
     """A Spark DataFrame, as a transaction has it written; None, without importing Spark, for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
-    from .spark_integration.rows.plan_reads import written_with_reads  # the rows are Spark's, so Spark is installed
+    from .spark_integration.rows.plan_reads import rows_of_frame  # the rows are Spark's, so Spark is installed
 
-    return written_with_reads(rows)
+    return rows_of_frame(rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from ..tables.joint_transaction import ForeignRows
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
@@ -43,11 +42,6 @@ class NewRows(NamedTuple):
 class Engine(Protocol[R_contra, T_co]):
     """An engine: `R_contra` are its requests, `T_co` is its result, a DataFrame or an Arrow table."""
 
-    @property
-    def foreign(self) -> Callable[[Any], ForeignRows | None] | None:
-        """How a transaction takes rows that are not Arrow data; None: it takes none."""
-        ...
-
     def result(self, request: R_contra, answer: Answer, /) -> T_co:
         """The answer as the engine's result."""
         ...
@@ -68,11 +62,7 @@ class Engine(Protocol[R_contra, T_co]):
         """Create a table with the rows of its query, or replace the one at the place."""
         ...
 
-    def insert(self, request: R_contra, statement: Insert, table: Table, /) -> None:
-        """Add or replace rows, in a commit of its own."""
-        ...
-
-    def insert_into(self, request: R_contra, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source], /) -> None:
+    def insert(self, request: R_contra, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source], /) -> None:
         """Add or replace rows in an open transaction; `sources` are the tables that the query reads."""
         ...
 

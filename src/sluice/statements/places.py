@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from ..coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.log.segment import latest_version
@@ -13,6 +14,7 @@ from ..storage.schema.datatypes import StructType
 from ..storage.schema.sqltypes import quoted_name
 from ..tables.catalog import Catalog
 from ..tables.client.address import TableAddress, version_of_path
+from ..tables.client.open_table import kept_open
 from ..tables.table import Table
 from .parse.cursor import Name, Span, location_hint, position, qualified_in, tokens_of
 from .parse.relations import AsOf, Relation
@@ -29,8 +31,9 @@ class SluiceRelation:
 
 
 def opened(place: Place) -> Table:
-    """The table there. Raises TableNotFound, NotATable and the other errors of `Table.open`."""
-    return Table.open(place.location, coordinator=place.coordinator, storage_options=place.storage_options)
+    """The table there, which stays open for statements to come. Raises TableNotFound, NotATable and the other errors of `Table.open`."""
+    with bounding(DEFAULT_TIMEOUT_S):
+        return Table(kept_open(TableAddress.of(place.location, place.coordinator, place.storage_options)))
 
 
 def exists(place: Place) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from ..tables.read.table_snapshot import TableSnapshot
+from ..tables.table import Table
+from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
 from . import maintenance, partitions
 from .concurrency.blocks import NOT_OURS, atomic, expected
@@ -24,7 +27,7 @@ from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNames
 from .parse.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement
 from .parse.rows import Delete, Insert, Merge, Truncate, Update
 from .parse.tables import Clone, Create, Describe, Drop, Foreign, Like, Show, ShowTables, Undrop
-from .places import not_found, opened, relations_of_sluice, required_place
+from .places import SluiceRelation, not_found, opened, relations_of_sluice, required_place
 from .reports import NOTHING, Answer, affected, merged
 from .request import Place, Request
 from .sources import at_one_moment, current_tables, sources_of
@@ -82,7 +85,7 @@ def _run(engine: Engine[R, T], request: R, statement: Statement) -> T:
         return _carry_out(engine, request, statement)
     match statement:
         case Insert():
-            engine.insert(request, statement, opened(place))
+            insert_rows(engine, request, statement, place)
             answer = NOTHING
         case Update() | Delete():
             answer = affected(change_rows(engine, request, statement, place))
@@ -169,10 +172,31 @@ def change_rows(engine: Engine[R, Any], request: R, statement: RowChange, place:
     """
     table = opened(place)
     relations = relations_of_sluice(request, statement.relations)
-    read = current_tables(relations)
-    snapshots = at_one_moment([*read, table], table, request.if_version) if read else {}
-    version = snapshots[table.location].version if read else None
-    with table.begin(read_version=version, **request.terms) as part:
-        if table.location in [each.location for each in read]:
+    snapshots = _current(request, relations, table)
+    with _begun(request, table, snapshots) as part:
+        if any(each.location == table.location for each in current_tables(relations)):
             part.depend_on()
         return engine.change(request, statement, part, sources_of(request, relations, snapshots))
+
+
+def insert_rows(engine: Engine[R, Any], request: R, statement: Insert, place: Place) -> None:
+    """Commit an INSERT, whose query reads all tables as of one moment. Raises the conflict if others changed what it read or replaces."""
+    table = opened(place)
+    relations = relations_of_sluice(request, statement.relations)
+    snapshots = _current(request, relations, table)
+    with _begun(request, table, snapshots, appends=statement.only_adds) as part:
+        engine.insert(request, statement, part, table, sources_of(request, relations, snapshots))
+
+
+def _current(request: Request, relations: Sequence[SluiceRelation], table: Table) -> Mapping[str, TableSnapshot]:
+    """What a statement reads of tables as they are now, and the table that it changes, at one moment; empty if it reads none of them."""
+    read = current_tables(relations)
+    return at_one_moment([*read, table], table, request.if_version) if read else {}
+
+
+def _begun(request: Request, table: Table, snapshots: Mapping[str, TableSnapshot], *, appends: bool = False) -> Transaction:
+    """A transaction on the table as the statement reads it; one that only `appends` needs no look at the latest version."""
+    if appends and request.if_version is None:
+        return table.begin_append(**request.terms)
+    version = snapshots[table.location].version if snapshots else None
+    return table.begin(read_version=version, **request.terms)

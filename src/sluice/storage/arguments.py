@@ -75,14 +75,14 @@ def _is_number(value: object) -> bool:
 
 
 def whole(what: str, least: int, most: int) -> Rule:
-    """A whole number within bounds."""
+    """A whole number within bounds; `what` may be empty where the number needs no word of its own."""
 
     def parse(text: str) -> int | None:
         return int(text) if re.fullmatch(r"\s*-?[0-9]{1,19}\s*", text) else None
 
     span = f"{max(least, -1):,} or more" if most >= 2**31 - 1 else f"from {least:,} to {most:,}"
     return Rule(
-        f"a whole number, {span}: {what}",
+        f"a whole number, {span}" + (what and f": {what}"),
         lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
         parse,
     )
@@ -202,7 +202,7 @@ _SECONDS: Final = amount("seconds", 0, _SECONDS_MAX)
 _SOME_SECONDS: Final = amount("seconds", 0, _SECONDS_MAX, above=True)
 _TIME: Final = either(f"seconds, 0 or more and at most {_SECONDS_MAX:g}, or a sluice.Deadline", _SECONDS, made("Deadline"))
 _HOURS: Final = amount("hours", 0, _HOURS_MAX)
-_COUNT: Final = whole("a number", 1, _COUNT_MAX)
+_COUNT: Final = whole("", 1, _COUNT_MAX)
 _VERSION: Final = whole("a version", -_VERSION_MAX, _VERSION_MAX)  # VersionNotFound tells which there are
 _AFTER: Final = whole("the last version you have, -1 for none", -1, _VERSION_MAX)
 _FLAG: Final = Rule(
@@ -303,7 +303,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "compact.mode": one_of("minor", "major", "full"),
     "create.mode": one_of("create", "if_not_exists", "or_replace", "replace"),
     **dict.fromkeys(("lease.mode", "lease_on.mode"), one_of("shared", "exclusive")),
-    **dict.fromkeys(("plan_write.mode", "write_elsewhere.mode"), one_of("append", "overwrite", "dynamic")),
+    "plan_write.mode": one_of("append", "overwrite", "dynamic"),
     "generate.mode": _NAME,
     # names and texts
     "name": _NAME,

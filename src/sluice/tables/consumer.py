@@ -27,11 +27,12 @@ from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.open_table import OpenTable
-from .joint_transaction import CommitInfo, ForeignRows, JointArgs, JointTransaction, Named
+from .joint_transaction import CommitInfo, JointArgs, JointTransaction, Named
 from .read.changed_files import ChangePlace
 from .read.following import ChangeBatch, ChangeReader, SelectionArgs, latest_of
 from .read.published_versions import published_versions
 from .table_writes import TableWrites
+from .transaction import ForeignRows
 from .write.repeated_writes import done_in_all
 
 if TYPE_CHECKING:

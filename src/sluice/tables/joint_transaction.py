@@ -34,23 +34,19 @@ from ..coordinator.api import (
 from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.rules.intent import TABLES_MAX
 from ..coordinator.rules.terms import Terms
-from ..storage.actions import AddFile
 from ..storage.arguments import checked
-from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.stores.location import normalise
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_table
-from .client.property_rules import newest_key
 from .client.published_table import beyond
 from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_writes import TableWrites
-from .transaction import Transaction
-from .write.data_writing import Redefinition, WritePlan
+from .transaction import ForeignRows, Transaction
+from .write.data_writing import Redefinition
 from .write.repeated_writes import done_in_all
 from .write.requirements import snapshot_for_change
-from .write.row_operations import add_files, require_room_for
 from .write.terms import OnceArgs, terms_of
 from .write.transaction_end import OpenTransaction
 
@@ -84,17 +80,6 @@ class CommitInfo(Mapping[str, Commit]):
 
     def __repr__(self) -> str:
         return f"CommitInfo({self._commits!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignRows:
-    """Rows that are not Arrow data, such as those of a Spark DataFrame, which others write."""
-
-    schema: pa.Schema
-    write: Callable[[WritePlan, str], Sequence[AddFile]]
-    """Writes the rows by a plan; the text distinguishes the files from those of other operations."""
-    depend: Callable[[Transaction], object]
-    """Makes a transaction depend on what the rows were computed from."""
 
 
 class JointArgs(OnceArgs, total=False):
@@ -143,26 +128,6 @@ class Part(Transaction):
         """Raises InvalidRequest: only Spark merges rows of a DataFrame."""
         raise InvalidRequest("merge() is carried out by Spark: begin the transaction with a session, sluice.transaction(spark, ...)")
 
-    def write_elsewhere(
-        self,
-        rows: ForeignRows,
-        *,
-        mode: str = "append",
-        where: str | None = None,
-        merge_schema: bool = False,
-        redefines: Redefinition | None = None,
-    ) -> None:
-        """Add rows that others write, such as the executors of a Spark job."""
-        with self._operation(replaces=mode != "append") as label:
-            plan = self._plan(rows.schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
-            if newest_key(plan.metadata, plan.schema):
-                raise InvalidRequest(
-                    f"{self._table.location} has a primary key, so that its rows cannot be written in parts that do not know "
-                    "of one another: give the rows as Arrow data"
-                )
-            require_room_for(self._draft, plan)
-            self._steps.append(add_files(self._draft, plan, rows.write(plan, label)))
-
     def _write(
         self,
         rows: Any,
@@ -172,12 +137,7 @@ class Part(Transaction):
         redefine: Callable[[pa.Schema | None], Redefinition] | None = None,
     ) -> None:
         foreign = self._joint.foreign(rows)
-        if foreign is None:
-            super()._write(rows, mode, where, merge_schema, redefine)
-            return
-        foreign.depend(self)
-        redefines = None if redefine is None else redefine(foreign.schema)
-        self.write_elsewhere(foreign, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
+        super()._write(rows if foreign is None else foreign, mode, where, merge_schema, redefine)
 
 
 @checked

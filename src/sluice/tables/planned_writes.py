@@ -33,14 +33,21 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import parse_schema
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_coordinated
-from .client.property_rules import primary_key_of
 from .manage.creation import NewName, NewTable, first_change, require_empty, table_for_creation
 from .manage.naming import give_name
 from .transaction import Transaction
 from .write.data_writing import WritePlan
 from .write.operation_records import written
 from .write.redefinition import Replaced
-from .write.requirements import MODES, check_plan, complete_plan, newest_for_append, require_replaceable, snapshot_for_change
+from .write.requirements import (
+    MODES,
+    check_plan,
+    complete_plan,
+    newest_for_append,
+    require_no_key,
+    require_replaceable,
+    snapshot_for_change,
+)
 from .write.terms import transaction_actions
 
 _log = logging.getLogger(__name__)
@@ -71,7 +78,7 @@ def plan_write(
     if mode != "append":
         require_replaceable(table.location, snapshot)
     redefines = None if replaced is None else replaced.by(snapshot, schema)
-    _require_no_key(table.address, snapshot.metadata if redefines is None else redefines.metadata)
+    require_no_key(table.location, snapshot.metadata if redefines is None else redefines.metadata)
     plan = WritePlan(
         table.address,
         "",
@@ -94,23 +101,12 @@ def plan_write(
     return replace(plan, transaction_id=open_plan(table.context))
 
 
-def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
-    """Raise InvalidRequest for a table with a primary key, whose rows must be compared before they are written."""
-    key = primary_key_of(metadata.configuration, parse_schema(metadata.schema_string))
-    if key:
-        raise InvalidRequest(
-            f"{address.location} has the primary key ({', '.join(key)}), so that its rows cannot be written in parts that do not know "
-            "of one another: use append, overwrite or upsert of sluice.Table, which keep the newest row of each key",
-            location=address.location,
-        )
-
-
 def plan_creation(address: TableAddress, new: NewTable, terms: Terms, *, allow_nonempty: bool = False) -> WritePlan:
     """A plan whose commit creates the table together with its first rows.
 
     Raises InvalidRequest if there are other files, unless they are allowed.
     """
-    _require_no_key(address, new.metadata)
+    require_no_key(address.location, new.metadata)
     stricter(table_isolation(new.metadata.configuration), terms.isolation)
     if not allow_nonempty:
         # check: a-creating-write-looks-for-files

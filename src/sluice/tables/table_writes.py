@@ -64,6 +64,12 @@ class TableWrites:
         """
         return self._begun(self._terms(terms), after)
 
+    def begin_append(self, **terms: Unpack[WriteArgs]) -> Transaction:
+        """Begin a transaction that only adds rows which depend on nothing in the table. It works on the newest version that this process
+        knows, so that no look at the latest one is needed.
+        """
+        return self._begun(self._terms(terms), blind=True)
+
     @property
     def access(self) -> ReadTable:
         """How this process reaches the table; for operations on several tables."""

@@ -33,6 +33,7 @@ from ..coordinator.rules.terms import Terms
 from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
 from ..storage.arguments import RULES, checked
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
@@ -47,13 +48,24 @@ from .write.draft import Draft
 from .write.operation_records import RowOperation, Step, operation_of, reads_of, scope_of, told
 from .write.redefinition import Replaced, redefined
 from .write.repeated_writes import done_before
-from .write.requirements import complete_plan, require_no_later_version, require_replaceable, require_unchanged
+from .write.requirements import complete_plan, require_no_key, require_no_later_version, require_replaceable, require_unchanged
 from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
 from .write.terms import transaction_actions
 from .write.transaction_end import OpenTransaction
 from .write.upsert import Keys, newest_rows, require_key_scope, upsert_rows
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRows:
+    """Rows that are not Arrow data, such as those of a Spark DataFrame, which others write."""
+
+    schema: pa.Schema
+    write: Callable[[WritePlan, str], Sequence[AddFile]]
+    """Writes the rows by a plan; the text distinguishes the files from those of other operations."""
+    depend: Callable[[Transaction], object]
+    """Makes a transaction depend on what the rows were computed from."""
 
 
 @checked
@@ -194,13 +206,13 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def append(self, rows: Rows, *, merge_schema: bool = False) -> None:
+    def append(self, rows: Rows | ForeignRows, *, merge_schema: bool = False) -> None:
         """Add rows; in a table with a primary key they replace rows with the same key. `merge_schema` adds columns that the table lacks."""
         self._write(rows, "append", None, merge_schema)
 
     def overwrite(
         self,
-        rows: Rows,
+        rows: Rows | ForeignRows,
         where: str | None = None,
         *,
         dynamic: bool = False,
@@ -416,19 +428,28 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def _write(
         self,
-        rows: Rows,
+        rows: Rows | ForeignRows,
         mode: str,
         where: str | None,
         merge_schema: bool,
         redefine: Callable[[pa.Schema | None], Redefinition] | None = None,
     ) -> None:
-        rows = arrow_of(rows)
-        schema = schema_of(rows)
+        if isinstance(rows, ForeignRows):
+            rows.depend(self)
+            schema: pa.Schema | None = rows.schema
+        else:
+            rows = arrow_of(rows)
+            schema = schema_of(rows)
         redefines = None if redefine is None else redefine(schema)
         if merge_schema and schema is None:
             raise InvalidRequest("merge_schema needs data whose schema is known before it is read: a table, a batch or a reader")
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
+            if isinstance(rows, ForeignRows):
+                require_no_key(self._table.location, plan.metadata)
+                require_room_for(self._draft, plan)
+                self._steps.append(add_files(self._draft, plan, rows.write(plan, label)))
+                return
             key = newest_key(plan.metadata, plan.schema)
             if key and mode == "append":
                 if plan.changes_metadata:

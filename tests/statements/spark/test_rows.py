@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -189,3 +190,27 @@ def test_nothing_is_written_by_a_statement_beyond_the_limits(warehouse: Warehous
     with pytest.raises(sluice.errors.InvalidRequest, match=message):
         warehouse.sql(text)
     assert warehouse.held("sales.p") == [(1, "a"), (2, "b")]
+
+
+NEW_ROWS = "SELECT id, 'new' AS day, id * 1.0D AS v FROM range(1000, 1025, 1, 1)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"INSERT INTO sales.orders {NEW_ROWS}",
+        f"BEGIN ATOMIC INSERT INTO sales.orders {NEW_ROWS}; END",
+        f"MERGE INTO sales.orders AS t USING ({NEW_ROWS}) AS s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *",
+    ],
+    ids=["insert", "block", "merge"],
+)
+def test_the_session_says_how_many_rows_a_file_has(warehouse: Warehouse, orders: sluice.Table, text: str) -> None:
+    before = {file["path"] for file in orders.snapshot().files().to_pylist()}
+    warehouse.spark.conf.set("spark.sql.files.maxRecordsPerFile", "10")
+    try:
+        warehouse.sql(text)
+    finally:
+        warehouse.spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    files = orders.refresh().snapshot().files().to_pylist()
+    added = [json.loads(file["stats"])["numRecords"] for file in files if file["path"] not in before]
+    assert sorted(added) == [5, 10, 10]

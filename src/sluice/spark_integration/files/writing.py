@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameWriter
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions import AddFile
@@ -40,7 +40,7 @@ from ...storage.stores.local import LocalStore
 from ...tables.client.property_rules import OPTIMIZE_WRITE, file_size_of, is_on
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_needed
-from ..active_session import codec_of_session, copied, set_to
+from ..active_session import codec_of_session, copied, max_records_of, set_to
 from ..jvm import analysed, class_in_jvm, in_session, quoted
 from ..schemas import from_spark, to_spark
 from .filling import filled
@@ -61,22 +61,19 @@ _GATHERING: Final = {
 
 
 def written_by_executors(
-    rows: Any, ids: RowIdColumns | None = None, *, optimise: bool | None = None
-) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
-    """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch.
+    rows: DataFrame, ids: RowIdColumns | None = None, *, optimise: bool | None = None
+) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]]:
+    """The schema of a DataFrame, and a function that writes its rows by a plan. Raises SchemaMismatch.
 
     Spark's own Parquet writer writes the files where it can; otherwise Python tasks do. `ids` are columns in which the rows bring their
     ids along. `optimise`: whether the rows are shuffled first, into few files; None: as the session or the table says.
     """
-    if not isinstance(rows, DataFrame):
-        return None
     schema = to_arrow(from_spark(rows.schema))
 
     def write(plan: WritePlan, label: str) -> Sequence[AddFile]:
         plan.require_fit(schema, ids)  # before any task runs
         plan.require_partitions(schema)
-        plan = replace(plan, compression=plan.compression or codec_of_session(rows.sparkSession))
-        whole, plan = filled(rows, plan)
+        whole, plan = filled(rows, as_session_says(plan, rows.sparkSession))
         with gathered(whole, plan) if _is_gathered(whole, plan, optimise) else nullcontext(whole) as frame:
             files = written_by_spark(frame, plan, label) if ids is None else "they bring their ids along"
             if isinstance(files, str):
@@ -85,6 +82,12 @@ def written_by_executors(
             return files
 
     return schema, write
+
+
+def as_session_says(plan: WritePlan, session: SparkSession) -> WritePlan:
+    """The plan with what a session says of files and the plan leaves open: their codec, and the most rows of one."""
+    codec, limit = plan.compression or codec_of_session(session), plan.max_records_per_file or max_records_of(session)
+    return replace(plan, compression=codec, max_records_per_file=limit)
 
 
 def _is_gathered(rows: DataFrame, plan: WritePlan, told: bool | None) -> bool:

@@ -24,8 +24,9 @@ from ...tables.write.draft import Draft
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, check_clauses, clause_name
 from ...tables.write.operation_records import RowOperation
 from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
-from ..active_session import codec_of_session, evolves_schemas
+from ..active_session import evolves_schemas
 from ..files.filling import default_value
+from ..files.writing import as_session_says
 from ..jvm import in_session, quoted, without_rows
 from ..schemas import for_new_table, from_spark, to_spark
 from .assignments import Assigned, Path, assigned_in, defaults_in, key_of_names, new_values, old_values, parts_of, path_of
@@ -254,7 +255,7 @@ class _Analyser:
             source = source if request.source_alias is None else source.alias(request.source_alias)
             plan = _evolved(session, plan, source, request) if self._evolves else plan
         self._source = source
-        self._plan = replace(plan, compression=codec_of_session(session), computed=True)
+        self._plan = replace(as_session_says(plan, session), computed=True)
         self._schema = plan.schema
         # the columns that the table has before the operation, with the fields that it has after it
         self._before = StructType(each for each in plan.schema.fields if self._draft.schema.get(each.name) is not None)

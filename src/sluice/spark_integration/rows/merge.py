@@ -192,9 +192,8 @@ def _apply(merge: AnalysedMerge, result: TaskResult, paths: Mapping[str, str]) -
     remaining = merge.draft.uncopied
     if remaining:
         files = add_rows(remaining)
-        written = written_by_executors(rows_of(merge.session, layout_of(merge), files, merge.draft.deleted_in(files)), merge.draft.row_ids)
-        assert written is not None
-        _, write = written
+        kept = rows_of(merge.session, layout_of(merge), files, merge.draft.deleted_in(files))
+        _, write = written_by_executors(kept, merge.draft.row_ids)
         merge.draft.copy_of(remaining, write(merge.plan, f"{merge.label}c"))
 
 

@@ -12,8 +12,7 @@ from ...coordinator.rules.isolation import table_policy
 from ...storage.dataclass import dataclass
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
-from ...tables.joint_transaction import ForeignRows
-from ...tables.transaction import Transaction
+from ...tables.transaction import ForeignRows, Transaction
 from ...tables.write.requirements import require_no_later_version
 from ..files.writing import written_by_executors
 from ..jvm import analysed, items
@@ -77,10 +76,14 @@ def _depend(frame: DataFrame, location: str, part: Transaction) -> None:
         part.depend_on(reads.where or None, version=reads.version)
 
 
-def written_with_reads(rows: Any) -> ForeignRows | None:
-    """A DataFrame, as a transaction has it written by executors; the transaction depends on what it reads. None for anything else."""
-    written = written_by_executors(rows)
-    return None if written is None else ForeignRows(*written, partial(depend_on_reads, frame=rows))
+def written_with_reads(frame: DataFrame) -> ForeignRows:
+    """A DataFrame, as a transaction has it written by executors; the transaction depends on what it reads."""
+    return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame))
+
+
+def rows_of_frame(rows: Any) -> ForeignRows | None:
+    """The same for rows of any kind; None for those of no DataFrame."""
+    return written_with_reads(rows) if isinstance(rows, DataFrame) else None
 
 
 def _counts(read: VersionRead | None, location: str) -> bool:

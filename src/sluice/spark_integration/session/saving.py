@@ -67,9 +67,6 @@ class Write:
         if self.cluster_by is not None:
             options["clusterBy"] = json.dumps(self.cluster_by)
         parsed = WriteOptions.parse(options, overwrite=self.mode == "overwrite")
-        if parsed.max_records_per_file is None:
-            setting = int(_setting(frame.sparkSession, "spark.sql.files.maxRecordsPerFile"))
-            parsed = replace(parsed, max_records_per_file=setting if setting > 0 else None)
         if self.options.get("mergeSchema") is None and not parsed.overwrite_schema:
             parsed = replace(parsed, merge_schema=evolves_schemas(frame.sparkSession))
         if parsed.terms.user_metadata is None:
@@ -155,9 +152,7 @@ def _save(frame: DataFrame, options: WriteOptions, table: Table | None) -> None:
     if repeated:
         abandon_plan(plan)
         return
-    rows = written_by_executors(frame, optimise=options.optimize_write)
-    assert rows is not None
-    _, write_rows = rows
+    _, write_rows = written_by_executors(frame, optimise=options.optimize_write)
     try:
         commit(plan, options, write_rows(plan, ""), table)
     except BaseException:

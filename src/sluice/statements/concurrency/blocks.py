@@ -87,7 +87,6 @@ def atomic(engine: Engine[R, Any], request: R, block: Atomic) -> Answer:
             isolation=block.isolation or IsolationLevel.SERIALIZABLE.value,
             key=key,
             storage_options=request.options,
-            foreign=engine.foreign,
             user_metadata=request.terms.get("user_metadata"),
             if_version=versions_before,
             after=after,
@@ -147,7 +146,7 @@ def _changed(engine: Engine[R, Any], request: R, joint: JointTransaction, step: 
     current = {each.location: TransactionRows(joint.part(each)) for each in current_tables(step.relations)}
     sources = sources_of(request, step.relations, current)
     if isinstance(statement, Insert):
-        engine.insert_into(request, statement, part, table, sources)
+        engine.insert(request, statement, part, table, sources)
         return _Counts(inserted=part.steps[-1].metrics.get("numOutputRows") if part.steps else None)
     counts = engine.change(request, statement, part, sources)
     if isinstance(statement, Merge):

@@ -27,13 +27,11 @@ from ..run import names_answer
 from ..sources import Source, latest, without_rows
 from .changing import SOURCE, TARGET, change, source_edits, source_of
 from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
-from .inserting import create_with_rows, insert, insert_into, rows_of
+from .inserting import create_with_rows, insert, rows_of
 from .queries import LocalRequest, as_views, whole_query
 
-__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "foreign", "insert", "insert_into", "lease_condition"]
-__all__ += ["new_rows", "result", "sought"]
-
-foreign: Final = None
+__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "insert", "lease_condition", "new_rows"]
+__all__ += ["result", "sought"]
 
 
 def result(_: LocalRequest, answer: Answer) -> pa.Table:

@@ -6,6 +6,7 @@ INSERT casts by Spark's ANSI rule, by which no text becomes another type; UPDATE
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,9 +31,9 @@ from ..parse.cursor import Span
 from ..parse.rows import Insert
 from ..parse.tables import Create
 from ..partitions import equals, left_to_table, names_for, partition_of
-from ..places import catalog_of, opened, relations_of_sluice
+from ..places import catalog_of, opened
 from ..request import Place
-from ..sources import Source, TransactionRows, at_one_moment, current_tables, latest, sources_of
+from ..sources import Source, TransactionRows, latest
 from .database import run
 from .queries import LocalRequest, filled_in, query
 
@@ -47,29 +48,11 @@ class InsertedRows:
     """The condition of the rows that they replace; "" for all, None for none."""
 
 
-def insert(request: LocalRequest, statement: Insert, table: Table) -> None:
-    """Add or replace rows; of rows that are read of the table itself the commit depends."""
-    read_version = table.refresh().version
-    relations = relations_of_sluice(request, statement.relations)
-    snapshots = at_one_moment(current_tables(relations), table, request.if_version)
-    if table.location in snapshots:
-        with table.begin(read_version=snapshots[table.location].version, **request.terms) as part:
-            own = {table.location: TransactionRows(part)}
-            insert_into(request, statement, part, table, sources_of(request, relations, {**snapshots, **own}))
-        return
-    inserted = rows_of(request, statement, table.struct, table.partition_columns, sources_of(request, relations, snapshots))
-    with filled_in(request, statement.target):
-        if inserted.replaces is None:
-            table.append(inserted.rows, merge_schema=statement.evolves, **request.terms)
-        else:
-            read_at = read_version if request.if_version is None else None
-            evolves, replaces = statement.evolves, inserted.replaces or None
-            table.overwrite(inserted.rows, replaces, merge_schema=evolves, read_version=read_at, **request.terms)
-
-
-def insert_into(request: LocalRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
-    """Add or replace rows in an open transaction."""
-    inserted = rows_of(request, statement, part.struct, table.partition_columns, sources)
+def insert(request: LocalRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
+    """Add or replace rows in an open transaction, which depends on the rows of its own table that the query reads."""
+    own = TransactionRows(part)
+    read = [replace(each, rows=own) if each.relation.is_current and each.table.location == table.location else each for each in sources]
+    inserted = rows_of(request, statement, part.struct, table.partition_columns, read)
     with filled_in(request, statement.target):
         if inserted.replaces is None:
             part.append(inserted.rows, merge_schema=statement.evolves)

@@ -10,7 +10,7 @@ from pyspark.sql.types import BooleanType, ByteType, DateType, IntegerType, Long
 
 from ...spark_integration.jvm import quoted
 from ...spark_integration.rows.conditions import conjuncts, names_of, predicate_of, predicate_text, resolved
-from ...spark_integration.rows.plan_reads import reads_of, written_with_reads
+from ...spark_integration.rows.plan_reads import reads_of
 from ...spark_integration.schemas import to_spark
 from ...spark_integration.session.format_and_options import default_format, is_sluice
 from ...storage.schema.schema import StructType
@@ -29,12 +29,10 @@ from ..sources import latest
 from .names import about_names
 from .queries import by_spark, frame, query, views_of
 from .request import SparkRequest
-from .rows import change, create_with_rows, insert, insert_into, insertion, source_rows
+from .rows import change, create_with_rows, insert, insertion, source_rows
 
-__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "foreign", "insert", "insert_into", "lease_condition"]
-__all__ += ["new_rows", "result", "sought"]
-
-foreign: Final = written_with_reads
+__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "insert", "lease_condition", "new_rows"]
+__all__ += ["result", "sought"]
 
 
 def result(request: SparkRequest, answer: Answer) -> DataFrame:
@@ -86,9 +84,8 @@ def new_rows(request: SparkRequest, statement: Insert, table: Table) -> NewRows:
     schema = table.struct
     with views_of(request, latest(request, statement.relations)) as edits:
         inserted = insertion(request, statement, schema, table.partition_columns, edits)
-        replaces = None if inserted.mode == "append" else inserted.options.get("replaceWhere") or ANY
         reads = reads_of(inserted.frame, table.location, schema)
-        return NewRows(_values(inserted.frame, schema), replaces, None if reads is None else reads.where)
+        return NewRows(_values(inserted.frame, schema), inserted.replaces, None if reads is None else reads.where)
 
 
 def _condition(request: SparkRequest, schema: StructType, text: str, alias: str | None) -> str:

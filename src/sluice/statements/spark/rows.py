@@ -14,7 +14,7 @@ from ...spark_integration.rows.analysis import Clause, MergeRequest
 from ...spark_integration.rows.assignments import as_the_table_stores
 from ...spark_integration.rows.conditions import predicate_text
 from ...spark_integration.rows.merge import merge_rows
-from ...spark_integration.rows.plan_reads import depend_on_reads
+from ...spark_integration.rows.plan_reads import depend_on_reads, written_with_reads
 from ...spark_integration.schemas import to_spark
 from ...spark_integration.session.format_and_options import Options
 from ...spark_integration.session.saving import Write, save
@@ -39,26 +39,18 @@ from .request import SparkRequest
 # -- INSERT --------------------------------------------------------------------------------------------------------------
 
 
-def insert(request: SparkRequest, statement: Insert, table: Table) -> None:
-    """Add or replace rows, in a commit of its own."""
-    with views_of(request, latest(request, statement.relations, table, request.if_version)) as edits:
-        rows = insertion(request, statement, table.struct, table.partition_columns, edits)
-        save(rows.frame, table.location, Write(rows.mode, rows.options), table=table)
-
-
-def insert_into(request: SparkRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
-    """Add or replace rows in an open transaction."""
-    schema = part.struct
+def insert(request: SparkRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
+    """Add or replace rows in an open transaction, which depends on what Spark's plan reads of tables that take part in it."""
     with views_of(request, sources) as edits:
-        rows = insertion(request, statement, schema, table.partition_columns, edits)
+        inserted = insertion(request, statement, part.struct, table.partition_columns, edits)
         evolves = statement.evolves or evolves_schemas(request.spark)
-        with as_the_table_stores(rows.frame, schema, evolves=evolves) as fitting:
-            if rows.mode == "append":
-                part.append(fitting, merge_schema=evolves)
+        with as_the_table_stores(inserted.frame, part.struct, evolves=evolves) as fitting:
+            rows = written_with_reads(fitting)
+            if inserted.replaces is None:
+                part.append(rows, merge_schema=evolves)
             else:
-                where = rows.options.get("replaceWhere")
-                dynamic = where is None and bool(table.partition_columns) and _overwrites_partitions(request)
-                part.overwrite(fitting, where, dynamic=dynamic, merge_schema=evolves)
+                dynamic = not inserted.replaces and bool(table.partition_columns) and _overwrites_partitions(request)
+                part.overwrite(rows, inserted.replaces or None, dynamic=dynamic, merge_schema=evolves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +58,10 @@ class InsertedRows:
     """What an INSERT writes."""
 
     frame: DataFrame
-    options: Options
-    """The writer's."""
-    mode: str
-    """"append" or "overwrite"."""
+    replaces: str | None
+    """The condition of the rows that they replace; None for none, "" for all, or for the partitions of the new rows if the session
+    says so.
+    """
 
 
 def insertion(
@@ -79,7 +71,7 @@ def insertion(
     if statement.if_not_exists:
         raise request.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
     fixed = partition_of(request, statement.partition, schema, partition_columns)
-    options, mode = _how(request, statement, schema, fixed)
+    replaces = _replaced_by(request, statement, schema, fixed)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
     defaults, left_out = left_to_table(request, statement, schema, fixed)
     frame = request.query(spans, [*edits, *defaults])
@@ -88,23 +80,17 @@ def insertion(
     # in the table's type; other columns may be left out as they are
     for name in [each for each in lacking if each in fixed or not is_filled(schema.named(each))]:
         frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(schema)[name].dataType))
-    return InsertedRows(frame, options, mode)
+    return InsertedRows(frame, replaces)
 
 
-def _how(request: SparkRequest, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> tuple[Options, str]:
-    """The options of the writer, and its mode."""
-    options = _options(request)
-    if request.if_version is not None:
-        options.set("ifVersion", str(request.if_version))
-    if statement.evolves:
-        options.set("mergeSchema", "true")
+def _replaced_by(request: SparkRequest, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> str | None:
+    """What an INSERT replaces, whose partition is `fixed`."""
     if statement.where is not None:
-        options.set("replaceWhere", predicate_text(request.spark, schema, request.expression(statement.where), "REPLACE WHERE"))
-        return options, "overwrite"
-    is_dynamic = _overwrites_partitions(request)
-    if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
-        options.set("replaceWhere", equals(fixed, schema))
-    return options, "overwrite" if statement.overwrite else "append"
+        return predicate_text(request.spark, schema, request.expression(statement.where), "REPLACE WHERE")
+    if not statement.overwrite:
+        return None
+    is_dynamic = len(fixed) < len(statement.partition) and _overwrites_partitions(request)
+    return equals(fixed, schema) if fixed and not is_dynamic else ""
 
 
 def _options(request: SparkRequest) -> Options:

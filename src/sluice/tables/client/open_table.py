@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, TypeAlias, TypedDict
+
+from cachetools import LRUCache
 
 from ...coordinator.api import (
     CoordinatedTable,
@@ -30,7 +33,18 @@ from ...storage.actions.texts import stored_text
 from ...storage.caches import ForkSafeLock
 from ...storage.constants import PROBE_PREFIX
 from ...storage.dataclass import dataclass
-from ...storage.errors import CorruptLogFile, ForeignCommit, LogGap, NotATable, ObjectNotFound, TableNotFound, Unavailable, VersionNotFound
+from ...storage.errors import (
+    Corrupt,
+    CorruptLogFile,
+    ForeignCommit,
+    InvalidRequest,
+    LogGap,
+    NotATable,
+    ObjectNotFound,
+    TableNotFound,
+    Unavailable,
+    VersionNotFound,
+)
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
@@ -342,6 +356,32 @@ def open_coordinated(
     table.refuse_foreign(snapshot, head)
     if snapshot.version < head.version:
         table.latest()  # raises LogGap if published versions are missing
+    return table
+
+
+_KEPT_MAX: Final = 16
+_kept: Final[LRUCache[tuple[object, ...], OpenTable]] = LRUCache(_KEPT_MAX)
+_kept_lock: Final = ForkSafeLock()
+
+
+def kept_open(address: TableAddress) -> OpenTable:
+    """The table as an earlier statement of this process left it open, brought up to date; otherwise it is opened, and kept open.
+
+    Opening a table lists its log and reads it from the last checkpoint on. A table that is open costs a look at the coordinator, and the
+    commits since. Raises what `open_coordinated` does.
+    """
+    coordinator = address.coordinator or os.environ.get("SLUICE_COORDINATOR")
+    key = (address.location, coordinator, address.application, *sorted(address.storage_options.items()))
+    with _kept_lock:
+        table = _kept.get(key)
+    if table is not None:
+        with suppress(InvalidRequest, Corrupt):  # whoever opens it anew learns what happened to it
+            table.latest()
+            if not table.known_head().detached:
+                return table
+    table = open_coordinated(address)
+    with _kept_lock:
+        _kept[key] = table
     return table
 
 

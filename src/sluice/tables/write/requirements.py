@@ -13,7 +13,7 @@ from ...coordinator.rules.intent import OWN_PARTITIONS
 from ...coordinator.rules.isolation import table_policy
 from ...coordinator.rules.operation_kinds import Kind
 from ...coordinator.rules.terms import Terms
-from ...storage.actions import Action, AddFile, Txn
+from ...storage.actions import Action, AddFile, Metadata, Txn
 from ...storage.actions.features import check_writable
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.data.row_ids import refuse_reserved
@@ -22,6 +22,7 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
 from ..client.open_table import OpenTable
+from ..client.property_rules import primary_key_of
 from .data_writing import WritePlan
 from .draft import Draft
 from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for, rows_read
@@ -88,6 +89,17 @@ def require_replaceable(location: str, snapshot: Snapshot) -> None:
             "or let its owner change the property",
             features=["appendOnly"],
             access="write",
+        )
+
+
+def require_no_key(location: str, metadata: Metadata) -> None:
+    """Raise InvalidRequest for a table with a primary key, whose rows must be compared before they are written."""
+    key = primary_key_of(metadata.configuration, parse_schema(metadata.schema_string))
+    if key:
+        raise InvalidRequest(
+            f"{location} has the primary key ({', '.join(key)}), so that its rows cannot be written in parts that do not know "
+            "of one another: use append, overwrite or upsert of sluice.Table, which keep the newest row of each key",
+            location=location,
         )
 
 
