@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from sluice.coordinator.rules.conflicts import Conflict
+from sluice.coordinator.rules.intent import Kind
 from sluice.coordinator.rules.isolation import IsolationLevel
-from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Candidate, check_against, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Winner, winner_of

@@ -11,21 +11,20 @@ from typing import Any
 import orjson
 
 from sluice.coordinator.commit.decider import Decider, QueueView
-from sluice.coordinator.commit.driver import CommitLoop
 from sluice.coordinator.commit.filing import Filing, file_intents
 from sluice.coordinator.commit.leg import Leg
 from sluice.coordinator.commit.outcomes import Commit
 from sluice.coordinator.commit.queue import Claim
 from sluice.coordinator.commit.ratification import Batch
 from sluice.coordinator.commit.table import CoordinatedTable
-from sluice.coordinator.commit.transactions import commit_filings
+from sluice.coordinator.commit.transactions import CommitLoop, commit_filings
 from sluice.coordinator.formats import Release
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext, TableState
 from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.publication.pruning import spare
+from sluice.coordinator.publication.publisher import spare
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Footprint, Member
 from sluice.coordinator.service.clock import Deadline, SystemClock

@@ -13,5 +13,5 @@ Rooms, each of which imports only those after it:
 
 `api.py` names what the floors above use. `errors.py` has the errors of committing, `health.py` decides whether a server may be taken out,
 `examination.py` finds what is wrong with a table's nodes. Imports `storage` only.
-Begin with `commit/table.py`, what a client keeps for one table, then `commit/driver.py`.
+Begin with `commit/table.py`, what a client keeps for one table, then `commit/transactions.py`.
 """

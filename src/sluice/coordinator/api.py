@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from ..lazy import attach
 
 if TYPE_CHECKING:
-    from .admission.change import Change, Reads
-    from .admission.change_footprint import touched_by_reads
+    from .admission.change import Change, Reads, touched_by_reads
     from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
     from .admission.submission import require_room, submit, submit_together
     from .admission.validation import commit_by_application, operation_that_lost, validate
     from .catalog.dropped import close_named, dropped_as, dropped_tables, find_name, forget_dropped, reopen_dropped, schedule_removal
-    from .catalog.meaning import CatalogClient, NameState, look_up
+    from .catalog.meaning import CatalogClient, NameState, look_up, require_free
     from .catalog.names import TableName
     from .catalog.namespaces import (
         alter_namespace,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
         root_of,
         set_root,
     )
-    from .catalog.naming import claim_name, register_name, remove_name, rename_table, require_free
+    from .catalog.naming import claim_name, register_name, remove_name, rename_table
     from .commit.consistent_cut import version_beside, versions_together
     from .commit.listing import Queued, RefusedTransaction, list_queue, list_refused
     from .commit.outcomes import Commit, Outcome
@@ -39,12 +38,11 @@ if TYPE_CHECKING:
     from .errors import naming
     from .examination import examine_nodes
     from .leases.consumers import Hold, consumers_of, hold_consumer
-    from .leases.lease import Lease, lent
+    from .leases.lease import Lease, Priority, TableLeases, lent, priority_after
     from .leases.listing import break_lease, list_broken, list_leases, place_of_table
     from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
     from .leases.requests import LeaseOn, lease, lease_on, lease_on_table, leases
     from .leases.scopes import PartitionScope
-    from .leases.table_leases import Priority, TableLeases, priority_after
     from .nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
     from .nodes.checkpoint_claim import claim_checkpoint
     from .nodes.context import TableContext

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Catalog
 
 from ..storage.arguments import checked
 from ..storage.constants import COMPRESSION
@@ -28,6 +29,11 @@ _TASKS: Final = "spark.sql.shuffle.partitions"
 def is_classic(spark: SparkSession) -> bool:
     """Whether the session has a JVM beside it; over Spark Connect it has none."""
     return hasattr(spark, "_jsparkSession")
+
+
+def sparks_catalog(spark: SparkSession) -> Catalog:
+    """PySpark's own `spark.catalog`, which knows no names of sluice's."""
+    return Catalog(spark) if is_classic(spark) else spark.catalog
 
 
 @checked

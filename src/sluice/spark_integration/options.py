@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any, Final, cast
 
-from ..coordinator.rules.terms import Terms
+from ..coordinator.rules.intent import Terms
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.stores.storage_options import StorageOptions

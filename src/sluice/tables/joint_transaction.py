@@ -32,8 +32,7 @@ from ..coordinator.api import (
     versions_together,
 )
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.rules.intent import TABLES_MAX
-from ..coordinator.rules.terms import Terms
+from ..coordinator.rules.intent import TABLES_MAX, Terms
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot

@@ -23,8 +23,8 @@ from ..coordinator.api import (
     submit,
 )
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
+from ..coordinator.rules.intent import Terms
 from ..coordinator.rules.isolation import stricter, table_isolation
-from ..coordinator.rules.terms import Terms
 from ..storage.actions import AddFile, Metadata
 from ..storage.actions.file_removals import Actions
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists

@@ -22,7 +22,7 @@ from ..coordinator.api import (
     priority_after,
     submit,
 )
-from ..coordinator.rules.terms import Terms
+from ..coordinator.rules.intent import Terms
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest

@@ -27,9 +27,8 @@ from ..coordinator.api import (
     validate,
 )
 from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.rules.intent import Kind, Terms
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
-from ..coordinator.rules.operation_kinds import Kind
-from ..coordinator.rules.terms import Terms
 from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
 from ..storage.arguments import RULES, checked

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, resolve, window_start
-from sluice.coordinator.commit.next_step import (
+from sluice.coordinator.commit.leg import (
     FINISHED,
     WAIT,
     Decide,

@@ -14,7 +14,7 @@ from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import publisher
-from sluice.coordinator.publication.pruning import forget as forget_old
+from sluice.coordinator.publication.publisher import forget as forget_old
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
@@ -291,7 +291,7 @@ def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) 
 
 
 def test_of_old_refusals_so_many_go_at_once(world: World, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.coordinator.publication.pruning._FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr("sluice.coordinator.publication.publisher._FORGOTTEN_AT_ONCE", 2)
     refused = stale(client)
     for _ in range(5):
         refuse(client, refused())

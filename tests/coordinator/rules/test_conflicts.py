@@ -10,8 +10,8 @@ import pytest
 
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.rules.conflicts import RULES, Comparison, Conflict, check, effective_level, refusal
+from sluice.coordinator.rules.intent import Kind
 from sluice.coordinator.rules.isolation import IsolationLevel, table_isolation
-from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.refusal import refusal_error
 from sluice.coordinator.rules.winner import Footprint, Winner
 from sluice.storage.actions import AddFile, Metadata, Protocol, RemoveFile

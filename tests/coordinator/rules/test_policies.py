@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from sluice.coordinator.rules.conflicts import Comparison, Conflict, check
+from sluice.coordinator.rules.intent import Kind, class_of
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
-from sluice.coordinator.rules.operation_kinds import Kind, class_of
 from sluice.coordinator.rules.policies import (
     MATRICES,
     OK,

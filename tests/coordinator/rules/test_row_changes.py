@@ -17,9 +17,8 @@ import pytest
 
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.conflicts import Conflict
-from sluice.coordinator.rules.intent import DeclaredReads
+from sluice.coordinator.rules.intent import DeclaredReads, Kind
 from sluice.coordinator.rules.isolation import IsolationLevel
-from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all

@@ -25,7 +25,7 @@ from sluice.storage.errors import AccessDenied, BadChecksum, InvalidRequest, NoS
 from sluice.storage.stores import s3, s3_streams
 from sluice.storage.stores.location import open_store
 from sluice.storage.stores.objects import ObjectStore
-from sluice.storage.stores.s3_errors import meaning
+from sluice.storage.stores.s3 import meaning
 from sluice.storage.stores.storage_options import StorageOptions
 
 pytestmark = pytest.mark.s3

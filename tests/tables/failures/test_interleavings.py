@@ -20,7 +20,7 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
 from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
-from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.rules.intent import Terms
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit import driver
+from sluice.coordinator.commit import transactions
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
@@ -83,7 +83,7 @@ Begin: TypeAlias = "Callable[..., Open]"
 def giving_up() -> Iterator[None]:
     """A client that files in this block gets no answer: its time is over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.CommitLoop, "run", lambda loop, _=(): loop._give_up())
+        patch.setattr(transactions.CommitLoop, "run", lambda loop, _=(): loop._give_up())
         yield
 
 

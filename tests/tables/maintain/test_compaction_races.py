@@ -23,7 +23,7 @@ import sluice
 from sluice.coordinator.admission import submission
 from sluice.coordinator.api import Change, CoordinatedTable, Reads, submit
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.intent import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.actions.file_removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, read_vector

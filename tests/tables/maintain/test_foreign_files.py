@@ -22,7 +22,7 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import GRAVES, TableTree
 from sluice.coordinator.nodes.records import Head
-from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.rules.intent import Terms
 from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create, Op
 from sluice.storage.log.paths import staged_path

@@ -18,7 +18,7 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.identity import id_in, owner_of
-from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.rules.intent import Terms
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create
 from sluice.storage.log.paths import commit_path

@@ -20,7 +20,7 @@ from sluice.coordinator.nodes.coordinator_id import address_text, identity_of, n
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import rebuilding
-from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.rules.intent import Terms
 from sluice.coordinator.service.memory import Fault, MemoryCoordination
 from sluice.storage.actions import Metadata
 from sluice.storage.constants import ADDRESS_KEY, COORDINATOR_KEY

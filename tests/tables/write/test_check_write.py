@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.rules.intent import Terms
 from sluice.tables.manage.creation import new_table
 from sluice.tables.write.data_writing import WritePlan
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of

@@ -14,10 +14,9 @@ import pytest
 
 import sluice
 from sluice.coordinator.admission import submission
-from sluice.coordinator.admission.change import Change, Reads
-from sluice.coordinator.admission.change_footprint import bounded, declared_reads
+from sluice.coordinator.admission.change import Change, Reads, bounded, declared_reads
 from sluice.coordinator.rules import winner as footprints
-from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.intent import Kind
 from sluice.coordinator.rules.winner import Footprint, footprint_of
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 import sluice
-from sluice.coordinator.commit import driver
+from sluice.coordinator.commit import transactions
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service.clock import Timeout
 from sluice.tables.write.transaction_end import repeated
@@ -196,7 +196,7 @@ def test_an_attempt_without_an_answer_lets_the_others_go_on(place: Place, table:
     again = slow.begin(after=lose(table, place))
     again.update({"delay": "delay + 100"}, JFK)
     with monkeypatch.context() as patch:
-        patch.setattr(driver.CommitLoop, "run", lambda loop, _=(): loop._give_up())
+        patch.setattr(transactions.CommitLoop, "run", lambda loop, _=(): loop._give_up())
         with pytest.raises(sluice.errors.OutcomeUnknown):
             again.commit()
     by_another(lambda: place.open(timeout_s=20, application="short").update({"delay": "delay + 1"}, JFK))

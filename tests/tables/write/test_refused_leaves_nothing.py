@@ -11,7 +11,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.api import Priority
-from sluice.coordinator.rules.terms import Terms
+from sluice.coordinator.rules.intent import Terms
 from sluice.storage.data import datafiles
 from sluice.storage.data.datafiles import FileFormat, write_files
 from sluice.storage.errors import StorageFull

@@ -1,18 +1,28 @@
-"""A change: the reads of an operation in a table, the actions to commit, and on what terms."""
+"""A change: the actions that an operation commits, on what terms, and what it declares to have read, for others to decide whether both can
+commit; and the partitions that leases on it cover.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
+from typing import Final
 
-from ...storage.actions import Action
-from ...storage.data.vectors import Rows
+from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
+from ...storage.actions.features import deletion_vectors
+from ...storage.data.row_ids import RowIdColumns, tracks_rows
+from ...storage.data.vectors import Rows, to_text
 from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.schema import StructType
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..commit.outcomes import Commit
-from ..rules.operation_kinds import Kind
-from ..rules.terms import Terms
+from ..leases.scopes import PartitionScope
+from ..rules.intent import DeclaredReads, Kind, Terms
+from ..rules.isolation import ConflictPolicy, table_policy
+from ..rules.read_scope import types_of
+from ..rules.winner import Footprint, partition_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +99,155 @@ class Change:
     def began(self) -> int:
         """The version from which on it depends on its application."""
         return self.read_version if self.numbered_since is None else min(self.numbered_since, self.read_version)
+
+
+_PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
+# Together with the actions it has to fit into a node of the coordinator.
+_SCOPE_CHARACTERS_MAX: Final = 64 * 1024
+_ROWS_CHARACTERS_PER_FILE: Final = 128
+"""Room for the rows that were read, on average per listed file."""
+_PARTITIONS_MAX: Final = 100
+"""A change of more partitions counts as one of the whole table when it waits for leases."""
+
+
+def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
+    """What a change read, as its intent declares it.
+
+    Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller.
+    """
+    snapshot, reads = change.snapshot, change.reads
+    predicates = _conditions(reads.predicates) if reads else ()
+    read_files, read_rows = _read(reads, files_max) if reads else ((), {})
+    policy = ConflictPolicy.DELTA if snapshot is None else table_policy(snapshot.configuration)
+    if policy.by_classes and change.kind is Kind.OTHER:  # outside all classes of operations: a new constraint reads all rows, say
+        policy = ConflictPolicy.DELTA
+    return DeclaredReads(
+        # check: appends-after-reading-elsewhere-are-not-blind (without and not change.reads_elsewhere)
+        nothing=(reads is None or reads.nothing) and not change.reads_elsewhere,
+        predicates=predicates,
+        partition_types=_partition_types(snapshot, change.schema),
+        column_types=_column_types(predicates, snapshot, change.schema) if any(predicates) else {},
+        read_files=read_files,
+        read_rows=read_rows,
+        locks=_conditions(reads.locks) if reads else (),
+        whole_table=reads is not None and reads.whole_table,
+        read_apps=reads.apps if reads else (),
+        kind=change.kind.value,
+        policy=policy.value,
+        row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
+        scope=_scope(change.scope) if policy.by_classes or change.scope == "" else None,
+        keeps_row_ids=_keeps_row_ids(change),
+    )
+
+
+def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:
+    # check: long-conditions-are-everything (predicates -> (q for q in predicates if len(q) <= _PREDICATE_CHARACTERS_MAX))
+    return tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)
+
+
+def _read(reads: Reads, files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    """The files read, and the rows read of further files; if a file's rows take too much room, all its rows count."""
+    whole = set(reads.files or ())
+    return _fitting(reads.files, {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in whole}, files_max)
+
+
+def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    kept: dict[str, str] = {}
+    room = _ROWS_CHARACTERS_PER_FILE * files_max
+    for path, text in sorted(rows.items(), key=lambda each: (len(each[1]), each[0])):
+        room -= len(path) + len(text)
+        if room < 0 or len(kept) == files_max:
+            break
+        kept[path] = text
+    if files is not None:
+        files = (*files, *(path for path in rows if path not in kept))
+    # check: many-read-files-are-all-files (or len(files) > files_max else files -> else files[:files_max])
+    return (None if files is None or len(files) > files_max else files), kept
+
+
+def _scope(scope: str | None) -> str | None:
+    """The condition of an overwrite, which must not become coarser. Raises InvalidRequest if it is too long."""
+    if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "
+            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in its own transaction, or part by part",
+            characters=len(scope),
+        )
+    return scope
+
+
+def bounded(mine: Footprint, *, files_max: int) -> Footprint:
+    """The footprint as it is filed: omits lists of files that became too long while it was compared with others."""
+    read_files, read_rows = _fitting(mine.read_files, mine.read_rows, files_max)
+    return replace(mine, read_files=read_files, read_rows=read_rows)
+
+
+def _partition_types(snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
+    if snapshot is None or schema is None:
+        return {}
+    types = {f.name: f.type for f in schema.fields}
+    return {c: t.name for c in snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
+
+
+def _column_types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
+    """The types of the data columns named by conditions, as in Delta's schema JSON."""
+    if snapshot is None or schema is None:
+        return {}
+    named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
+    return types_of(field for field in schema.fields if field.name in named)
+
+
+def _keeps_row_ids(change: Change) -> bool:
+    """Whether rows that it copies keep their ids: the table has columns for them; or it copies none.
+
+    Rows may be copied if files are removed and others written; a file that got a deletion vector or is restored does not count.
+    """
+    snapshot = change.snapshot
+    if snapshot is None or change.kind is Kind.OVERWRITE or not tracks_rows(snapshot.metadata, snapshot.protocol):
+        return True
+    if RowIdColumns.of(snapshot.metadata, snapshot.protocol) is not None:
+        return True
+    written = {action.path for action in change.actions if isinstance(action, AddFile) and action.base_row_id is None}
+    removed = {action.path for action in change.actions if isinstance(action, RemoveFile)} if written else set()
+    # check: lost-row-ids-are-told (not removed or written <= removed -> True)
+    return not removed or written <= removed
+
+
+def touched_by_reads(snapshot: Snapshot, reads: Reads | None) -> PartitionScope | None:
+    """Partitions that cover the reads."""
+    return None if reads is None else PartitionScope.covering(snapshot, _read_partitions(snapshot, reads))
+
+
+def touched_by(change: Change) -> PartitionScope | None:
+    """Partitions that cover a change's reads and writes."""
+    snapshot, reads = change.snapshot, change.reads
+    if snapshot is None or not snapshot.partition_columns or change.scope == "":
+        return None
+    if any(isinstance(action, (Metadata, Protocol)) for action in change.actions):
+        return None
+    places: dict[str, Mapping[str, str | None]] = {}
+    for action in change.actions:
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            if action.partition_values is None or len(places) > _PARTITIONS_MAX:
+                return None
+            places[partition_key(action.partition_values)] = action.partition_values
+    if len(places) > _PARTITIONS_MAX:
+        return None
+    scope = Predicate.in_partitions(places.values(), parse_schema(snapshot.metadata.schema_string)) if places else None
+    if reads is None:
+        return PartitionScope.covering(snapshot, scope)
+    read = _read_partitions(snapshot, reads)
+    return None if read is None else PartitionScope.covering(snapshot, read if scope is None else scope.or_(read))
+
+
+def _read_partitions(snapshot: Snapshot, reads: Reads) -> Predicate | None:
+    if reads.whole_table or not reads.predicates or not snapshot.partition_columns:
+        return None
+    schema = parse_schema(snapshot.metadata.schema_string)
+    scope: Predicate | None = None
+    for sql in reads.predicates:
+        inside = Predicate.parse(sql, schema).split(snapshot.partition_columns)[0] if sql else None
+        if inside is None:
+            return None
+        scope = inside if scope is None else scope.or_(inside)
+    return scope

@@ -19,7 +19,7 @@ from ..commit.outcomes import Commit
 from ..commit.table import CoordinatedTable
 from ..commit.transactions import commit_filings
 from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, naming
-from ..leases.table_leases import WaitingCommit
+from ..leases.lease import WaitingCommit
 from ..nodes.records import Head
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
@@ -30,8 +30,7 @@ from ..rules.rebase import Candidate
 from ..rules.winner import Member
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
-from .change import Change
-from .change_footprint import bounded, touched_by
+from .change import Change, bounded, touched_by
 from .validation import before_itself, candidate_of, require_next, validated, written_since
 
 _LOOKS_MAX: Final = 8

@@ -30,8 +30,7 @@ from ..rules.read_scope import ReadScope
 from ..rules.rebase import Candidate, check_against
 from ..rules.refusal import refusal_error
 from ..rules.winner import Winner, footprint_of, windows
-from .change import Change, Reads
-from .change_footprint import declared_reads
+from .change import Change, Reads, declared_reads
 
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
 """The most that is read of the files that another commit added."""

@@ -22,9 +22,9 @@ from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
 from ..nodes.records import Head, Published, incarnation_of, root_field
 from ..nodes.removal import Tombstone
 from ..service.store import Check, CoordinationStore, Create, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, spelled_in
+from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, require_free, require_table, spelled_in
 from .names import TableName
-from .naming import Named, require_free, require_table
+from .naming import Named
 
 _ATTEMPTS: Final = 20
 _MARK: Final = "dropped"

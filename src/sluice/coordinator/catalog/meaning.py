@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import Unavailable
-from ..errors import SessionLost
-from ..nodes.catalog_records import NameRecord, NamespaceRecord, namespace_path
+from ...storage.errors import TableExists, TableNotFound, Unavailable
+from ..errors import NamespaceNotFound, SessionLost
+from ..nodes.catalog_records import DEFAULT, NameRecord, NamespaceRecord, key_of, namespace_path
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG_CHANGES, TableTree
 from ..nodes.records import Head, is_closed
@@ -182,3 +182,25 @@ def _forget(client: CatalogClient, mark: str) -> None:
         for path in (mark, *old):
             with suppress(NoNode):
                 session.delete(path)
+
+
+def require_table(entry: NameState) -> tuple[NameRecord, Node, Node]:
+    """The record of a name that means a table, its node and the table's. Raises NamespaceNotFound, TableNotFound."""
+    require_namespace(entry)
+    if not entry.means_table or entry.record is None or entry.node is None or entry.root is None:
+        raise TableNotFound(f"there is no table {entry.name}", name=str(entry.name))
+    return entry.record, entry.node, entry.root
+
+
+def require_free(entry: NameState) -> None:
+    """Raise TableExists if a name is taken, NamespaceNotFound if it cannot be given."""
+    require_namespace(entry)
+    if entry.means_table and entry.record is not None:
+        name, location = entry.spelled, entry.record.location
+        raise TableExists(f"a table {name} already exists, at {location}: give another name", name=str(name), location=location)
+
+
+def require_namespace(entry: NameState) -> None:
+    """Raise NamespaceNotFound if the namespace of a name does not exist."""
+    if entry.namespace is None and key_of(entry.name.namespace) != DEFAULT:
+        raise NamespaceNotFound(f"there is no namespace {entry.name.namespace}: create it first", namespace=entry.name.namespace)

@@ -20,11 +20,11 @@ from typing import Final, TypeAlias
 
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound, Unavailable
 from ..errors import NamespaceExists, NamespaceNotFound
-from ..nodes.catalog_records import DEFAULT, NameRecord, NamespaceRecord, ensure_catalog, key_of
+from ..nodes.catalog_records import NameRecord, NamespaceRecord, ensure_catalog
 from ..nodes.layout import TableTree
 from ..nodes.records import Head, incarnation_of, is_closed
 from ..service.store import ANY_VERSION, Check, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, spelled_in
+from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, require_free, require_table, spelled_in
 from .names import TableName
 from .namespaces import create_namespace
 
@@ -101,28 +101,6 @@ def remove_name(client: CatalogClient, name: TableName) -> NameRecord:
         if applied_once(client, [Delete(node.path, node.version), *gone]):
             return record
     raise _busy(name)
-
-
-def require_table(entry: NameState) -> tuple[NameRecord, Node, Node]:
-    """The record of a name that means a table, its node and the table's. Raises NamespaceNotFound, TableNotFound."""
-    require_namespace(entry)
-    if not entry.means_table or entry.record is None or entry.node is None or entry.root is None:
-        raise TableNotFound(f"there is no table {entry.name}", name=str(entry.name))
-    return entry.record, entry.node, entry.root
-
-
-def require_free(entry: NameState) -> None:
-    """Raise TableExists if a name is taken, NamespaceNotFound if it cannot be given."""
-    require_namespace(entry)
-    if entry.means_table and entry.record is not None:
-        name, location = entry.spelled, entry.record.location
-        raise TableExists(f"a table {name} already exists, at {location}: give another name", name=str(name), location=location)
-
-
-def require_namespace(entry: NameState) -> None:
-    """Raise NamespaceNotFound if the namespace of a name does not exist."""
-    if entry.namespace is None and key_of(entry.name.namespace) != DEFAULT:
-        raise NamespaceNotFound(f"there is no namespace {entry.name.namespace}: create it first", namespace=entry.name.namespace)
 
 
 def _holder(client: CatalogClient, back: Node, location: str) -> TableName | None:

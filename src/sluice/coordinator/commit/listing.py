@@ -8,7 +8,7 @@ from ..formats import MalformedRecord
 from ..nodes.context import TableContext, TableState
 from ..nodes.layout import newest_first
 from ..nodes.records import BatchRecord, read_intent
-from ..publication.pruning import all_put_away
+from ..publication.publisher import all_put_away
 from ..rules.intent import ClientName, Intent
 from ..rules.refusal import Refusal
 from .queue import undecided

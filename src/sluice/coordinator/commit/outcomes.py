@@ -14,7 +14,7 @@ from ..nodes.context import TableContext
 from ..nodes.identity import made_ms
 from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, Published, Verdict
-from ..publication.pruning import find_put_away
+from ..publication.publisher import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left

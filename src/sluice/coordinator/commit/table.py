@@ -14,7 +14,7 @@ from ...storage.stores.objects import ObjectStore
 from ..errors import UnknownFormat
 from ..formats import MalformedRecord
 from ..leases.guard import LeaseGuard
-from ..leases.table_leases import TableLeases
+from ..leases.lease import TableLeases
 from ..limits import Limits
 from ..nodes.context import TableContext, require_head, require_history
 from ..nodes.layout import TableTree

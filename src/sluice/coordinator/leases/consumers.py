@@ -14,9 +14,8 @@ from ..service.clock import Timeout
 from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
 from .granting import Wanted
 from .guard import make_child
-from .lease import Lease, acquire
+from .lease import Lease, TableLeases, acquire
 from .listing import LeaseEntry, list_leases
-from .table_leases import TableLeases
 
 
 class Hold:

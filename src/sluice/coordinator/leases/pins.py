@@ -26,7 +26,7 @@ from ..nodes.layout import TableTree
 from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node
 from .granting import LeaseClient, let_go
 from .guard import make_child
-from .table_leases import TableLeases
+from .lease import TableLeases
 
 EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""

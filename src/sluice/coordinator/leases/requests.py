@@ -16,9 +16,8 @@ from ..nodes.lease_records import EXCLUSIVE
 from ..nodes.presence import this_client
 from ..service.clock import Timeout
 from .granting import LeaseClient, Wanted
-from .lease import Lease, acquire
+from .lease import Lease, TableLeases, acquire
 from .scopes import PartitionScope
-from .table_leases import TableLeases
 
 
 @dataclass(frozen=True, slots=True)

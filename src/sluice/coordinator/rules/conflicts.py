@@ -26,8 +26,8 @@ from ...storage.data.row_ids import ROW_TRACKING_DOMAIN
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of
+from .intent import Kind
 from .isolation import ConflictPolicy, IsolationLevel
-from .operation_kinds import Kind
 from .policies import MATRICES, conflicting_class
 from .read_scope import ReadScope
 from .refusal import Refusal

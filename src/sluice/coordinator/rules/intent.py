@@ -1,23 +1,75 @@
-"""The intent: everything that any client needs to decide and publish a transaction without its owner.
+"""The intent: everything that any client needs to decide and publish a transaction without its owner. Its terms and its kind belong to it.
 
 It declares what the transaction read; what it does, its actions say (`footprint`). The intents of a transaction over several
 tables name all of them: one multi makes their slots, so the slots of two such transactions have the same order in all tables
 they share, and a client that meets one slot can find the others.
+
+A caller says the `Terms` once, and they go on unchanged until others read them in the intent. Conflict policies distinguish the kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+from ...storage.actions import AddFile, RemoveFile
+from ...storage.arguments import RULES
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.stores.location import SCHEMES, normalise
 from ...storage.stores.objects import check_key
 from ..formats import INTENT_FORMAT, MalformedRecord, Record, node_data, one_of
+from ..limits import DEFAULT_TIMEOUT_S
 from .isolation import ConflictPolicy, IsolationLevel
-from .operation_kinds import Kind
+
+if TYPE_CHECKING:
+    from ..service.clock import Timeout
+
+# Operations in Delta's commitInfo that say more than the actions do; for others the actions decide.
+_REPLACING: Final = ("TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
+_CHANGING: Final = ("DELETE", "UPDATE", "MERGE")
+
+
+class Kind(str, Enum):
+    """The classes of MaxCompute's matrices; every transaction belongs to one.
+
+    A transaction with several operations is of the strictest class among them: CHANGE over OVERWRITE over APPEND.
+    """
+
+    APPEND = "append"
+    """Adds rows and removes none (INSERT INTO)."""
+    OVERWRITE = "overwrite"
+    """Replaces or empties the table or whole partitions (INSERT OVERWRITE, TRUNCATE)."""
+    CHANGE = "change"
+    """Changes or deletes rows (UPDATE, DELETE, MERGE, upsert, an overwrite whose condition names data columns)."""
+    MINOR = "minor-compaction"
+    """Merges small files; changes no data."""
+    MAJOR = "major-compaction"
+    """Writes a new base without deleted rows; changes no data."""
+    OTHER = "other"
+    """Changes no rows and reorganises none: properties, attach, detach."""
+
+
+def class_of(operation: str, adds: Collection[AddFile], removes: Collection[RemoveFile], *, mode: str = "") -> Kind:
+    """The kind of a commit that does not name it, from its operation, its write mode (as in commitInfo) and its actions."""
+    name = operation.upper()
+    if name.startswith(_REPLACING):
+        return Kind.OVERWRITE
+    if not adds and not removes:
+        return Kind.OTHER
+    if not any(add.data_change for add in adds) and not any(remove.data_change for remove in removes):
+        return Kind.MAJOR if name.startswith("REORG") else Kind.MINOR
+    removed = {remove.path for remove in removes}
+    if name.startswith(_CHANGING) or any(add.path in removed for add in adds):
+        return Kind.CHANGE
+    if mode.lower() == "overwrite" or not adds:
+        return Kind.OVERWRITE
+    if not removes:
+        return Kind.APPEND
+    return Kind.OVERWRITE if name == "WRITE" else Kind.CHANGE
+
 
 OWN_PARTITIONS: Final = "*"
 """The scope of a dynamic overwrite: all partitions in which it adds files."""
@@ -163,3 +215,42 @@ class Intent(Record):
     def only_reads(self) -> bool:
         """Whether this table's share of a transaction over several tables only reads, so that no version comes of it."""
         return self.joint is not None and not self.actions and not self.staged
+
+
+NOTHING_YET: Final = -1
+"""The `if_version` of what creates a table: there is no version before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms an operation commits. Its caller says them once; they travel unchanged until an intent copies what others must see."""
+
+    isolation: str | None = None
+    """A level that is stricter than the table's; None: the table's."""
+    once: tuple[str, int] | None = None
+    """The application's transaction (id, number), by which the operation happens once; a key is one of these, too."""
+    read_version: int | None = None
+    """The version from which the caller computed the rows, so that the operation depends on it; None: the caller named none."""
+    if_version: int | None = None
+    """The version that the commit must follow as the very next one; None: any may come in between."""
+    user_metadata: str | None = None
+    """A text of the caller's for the history (Delta's `userMetadata`)."""
+    ack: str = "published"
+    """When the commit is acknowledged: "published" (any engine reads it) or "ratified" (decided for good)."""
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S
+    """How long each of the operation's calls may take."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest for terms that contradict, or that no commit can have."""
+        for name, value in (("transaction", self.once), ("user_metadata", self.user_metadata)):
+            if value is not None:
+                RULES[name].check(name, value)
+        if None not in (self.read_version, self.if_version) and self.read_version != self.if_version:
+            raise InvalidRequest(
+                f"read_version={self.read_version} and if_version={self.if_version} were given; give one of them, or the same version"
+            )
+
+    @property
+    def version(self) -> int | None:
+        """The version that the operation works on; None: the latest one."""
+        return self.read_version if self.if_version is None else self.if_version

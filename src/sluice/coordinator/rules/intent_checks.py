@@ -30,8 +30,7 @@ from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import check_key
 from ..formats import MalformedRecord
-from .intent import DeclaredReads, Intent
-from .operation_kinds import Kind
+from .intent import DeclaredReads, Intent, Kind
 from .refusal import Refusal
 from .winner import Effects, Footprint
 

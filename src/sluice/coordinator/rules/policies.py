@@ -15,8 +15,8 @@ from typing import Final
 import orjson
 
 from ...storage.actions import AddFile, RemoveFile
+from .intent import Kind
 from .isolation import ConflictPolicy
-from .operation_kinds import Kind
 from .winner import Footprint, Winner, partition_key
 
 OK: Final = "ok"

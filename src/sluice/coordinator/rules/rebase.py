@@ -21,9 +21,8 @@ from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from .conflicts import APPENDED, BEFORE_ROWS, OF_ROWS, Comparison, Conflict, check, effective_level, replaces, shared_in_words
-from .intent import OWN_PARTITIONS, Intent
+from .intent import OWN_PARTITIONS, Intent, Kind
 from .isolation import ConflictPolicy, IsolationLevel
-from .operation_kinds import Kind
 from .policies import MATRICES
 from .read_scope import ReadScope
 from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united

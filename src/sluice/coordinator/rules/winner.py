@@ -21,8 +21,7 @@ from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, DomainMe
 from ...storage.actions.texts import Text
 from ...storage.dataclass import dataclass
 from ...storage.pruning.files import AddedFiles
-from .intent import DeclaredReads, Intent
-from .operation_kinds import Kind, class_of
+from .intent import DeclaredReads, Intent, Kind, class_of
 from .removed_files import Removals, RemovedFiles
 
 _WINNERS_MAX: Final = 256

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from ...coordinator.api import Reads
-from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.intent import Kind
 from ...storage.actions.filetable import add_rows
 from ...storage.data.vectors import Rows
 from ...storage.errors import InvariantBroken

@@ -18,7 +18,7 @@ from pyspark.sql.catalog import Table as SparkTable
 
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound
 from ...tables.catalog import Catalog
-from ..active_session import is_classic
+from ..active_session import sparks_catalog
 from ..errors import as_spark_users_know
 from .format_and_options import Options, RemembersFormat, default_format, is_sluice
 from .saving import open_at
@@ -51,11 +51,6 @@ def means_sluice(spark: SparkSession, source: str | None, name: str, options: Op
     if is_sluice(default_format(spark), spark):
         return True
     return not sparks_catalog(spark).tableExists(name) and is_known(options, name)
-
-
-def sparks_catalog(spark: SparkSession) -> SparkCatalog:
-    """PySpark's own `spark.catalog`, which knows no names of sluice's."""
-    return SparkCatalog(spark) if is_classic(spark) else spark.catalog
 
 
 def is_known(options: Options, name: str) -> bool:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...coordinator.api import Reads
-from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.intent import Kind
 from ...storage.actions import AddFile
 from ...storage.data.filling import renewing
 from ...storage.data.vectors import Rows as Positions

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Terms
 from ...storage.data.assignments import cast_to
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, SchemaMismatch

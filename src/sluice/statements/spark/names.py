@@ -9,8 +9,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from ...coordinator.errors import InvalidName
+from ...spark_integration.active_session import sparks_catalog
 from ...spark_integration.session.format_and_options import default_format, is_sluice
-from ...spark_integration.session.known_tables import sparks_catalog
 from ...storage.errors import UnknownScheme
 from ...storage.stores.location import normalise
 from ...tables.catalog import DroppedTable, NamedTable

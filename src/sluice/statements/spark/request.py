@@ -11,12 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType
 
-from ...spark_integration.active_session import is_classic, user_metadata_of, when_stopped
+from ...spark_integration.active_session import is_classic, sparks_catalog, user_metadata_of, when_stopped
 from ...spark_integration.jvm import analysed, items
 from ...spark_integration.options import default_storage_options
 from ...spark_integration.rows.definitions import check_by_spark
 from ...spark_integration.session.format_and_options import default_format, has_delta_lake, is_sluice
-from ...spark_integration.session.known_tables import sparks_catalog
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest

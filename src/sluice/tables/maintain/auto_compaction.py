@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ...coordinator.api import Deadline, lease
 from ...coordinator.errors import LeaseHeld
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Terms
 from ...storage.actions.clustering import clustering_columns
 from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot

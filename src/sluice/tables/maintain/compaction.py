@@ -33,8 +33,7 @@ from ...coordinator.api import (
     within_this_call,
 )
 from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Kind, Terms
 from ...storage.actions import Action, AddFile
 from ...storage.actions.clustering import Path, clustering_columns, dotted
 from ...storage.actions.features import check_writable, deletion_vectors

@@ -47,7 +47,7 @@ from ...coordinator.api import (
     submit,
 )
 from ...coordinator.errors import OutcomeUnknown
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Terms
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound

@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from ...coordinator.api import Change, Commit, Reads, bounding, submit, within_this_call
 from ...coordinator.errors import ConcurrentModification
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Kind, Terms
 from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, adds_of, picked
 from ...storage.actions.records import merged, wide

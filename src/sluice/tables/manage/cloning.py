@@ -13,9 +13,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
+from ...coordinator.rules.intent import Kind, Terms
 from ...coordinator.rules.isolation import IsolationLevel
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, AddFile, DeletionVector
 from ...storage.actions.features import FEATURE_PREFIX, check_writable
 from ...storage.actions.file_removals import Actions, Removals

@@ -9,9 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from ...coordinator.api import Change, Reads
+from ...coordinator.rules.intent import Kind, Terms
 from ...coordinator.rules.isolation import IsolationLevel
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
 from ...storage.actions.clustering import clustering_columns
 from ...storage.actions.features import new_protocol, with_features, writer_features
 from ...storage.arguments import checked

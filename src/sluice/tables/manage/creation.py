@@ -39,7 +39,7 @@ from ...coordinator.api import (
     submit,
 )
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
-from ...coordinator.rules.terms import NOTHING_YET, Terms
+from ...coordinator.rules.intent import NOTHING_YET, Terms
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_FEATURE, clustering_columns, dotted
 from ...storage.actions.features import (

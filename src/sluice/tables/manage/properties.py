@@ -9,9 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from ...coordinator.api import Change, Reads
+from ...coordinator.rules.intent import Kind, Terms
 from ...coordinator.rules.isolation import IsolationLevel
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, Path, clustering_columns, clustering_domain, dotted
 from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, with_features, writer_features

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...coordinator.api import Change
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Kind, Terms
 from ...storage.actions import Protocol
 from ...storage.actions.clustering import CLUSTERING_FEATURE
 from ...storage.actions.features import (

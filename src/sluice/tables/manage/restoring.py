@@ -33,9 +33,8 @@ from ...coordinator.api import (
     pin_version,
     submit,
 )
+from ...coordinator.rules.intent import Kind, Terms
 from ...coordinator.rules.isolation import IsolationLevel, table_policy
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
 from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
 from ...storage.actions.clustering import clustering_columns, clustering_domain

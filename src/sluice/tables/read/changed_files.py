@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final, TypeAlias
 
-from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.intent import Kind
 from ...coordinator.rules.winner import winner_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from ...storage.arguments import checked

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, DomainMetadata, Metadata
 from ...storage.actions import Protocol as TableProtocol
 from ...storage.actions.clustering import clustering_columns, dotted

@@ -8,8 +8,7 @@ from dataclasses import field
 import orjson
 
 from ...coordinator.api import Reads
-from ...coordinator.rules.intent import OWN_PARTITIONS
-from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.intent import OWN_PARTITIONS, Kind
 from ...storage.actions import AddFile
 from ...storage.actions.records import live_count
 from ...storage.data.vectors import Rows

@@ -9,10 +9,8 @@ from functools import partial
 import pyarrow as pa
 
 from ...coordinator.api import Change, Reads, require_room, validate
-from ...coordinator.rules.intent import OWN_PARTITIONS
+from ...coordinator.rules.intent import OWN_PARTITIONS, Kind, Terms
 from ...coordinator.rules.isolation import table_policy
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.terms import Terms
 from ...storage.actions import Action, AddFile, Metadata, Txn
 from ...storage.actions.features import check_writable
 from ...storage.actions.file_removals import Actions, Removals

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.api import Reads
-from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.intent import Kind
 from ...storage.actions import AddCDCFile, AddFile
 from ...storage.actions.file_removals import Removals
 from ...storage.actions.filetable import adds_of, picked

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ...coordinator.errors import ConcurrentTransactionException
-from ...coordinator.rules.terms import Terms
+from ...coordinator.rules.intent import Terms
 from ...storage.actions import Txn
 from ...storage.arguments import RULES
 from ...storage.errors import InvalidRequest

@@ -13,7 +13,7 @@ r"""How an open transaction ends, over one table or several, and how it is repea
     aborted
 
 An end is final: `commit` returns the same answer, or raises the same refusal, however often it is called. `repeated` begins others
-without losing for ever: each attempt has priority over those that others begin later. `coordinator/leases/table_leases.py` says what an
+without losing for ever: each attempt has priority over those that others begin later. `coordinator/leases/lease.py` says what an
 attempt keeps out after how many losses.
 """
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.api import Reads
-from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.intent import Kind
 from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest

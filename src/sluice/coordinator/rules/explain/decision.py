@@ -32,9 +32,8 @@ from ....storage.pruning.predicate import Predicate
 from ....storage.schema.schema import schema_to_json, to_arrow
 from ....storage.stores.memory import MemoryStore
 from ..conflicts import APPENDED, DELTA_LAKE, RULES, Conflict, effective_level, refusal
-from ..intent import DeclaredReads
+from ..intent import DeclaredReads, Kind, class_of
 from ..isolation import ISOLATION_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
-from ..operation_kinds import Kind, class_of
 from ..policies import MATRICES
 from ..read_scope import ReadScope, evaluable, types_of
 from ..rebase import Candidate, check_against
