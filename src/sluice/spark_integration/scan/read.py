@@ -33,7 +33,7 @@ from ...storage.schema.schema import StructField, StructType
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ...tables.client.address import TableAddress
-from ...tables.client.open_table import open_table
+from ...tables.client.open_table import ReadTable, kept_open, open_table
 from ...tables.client.published_table import PublishedTable
 from ...tables.read.table_snapshot import TableSnapshot, asked_version, snapshot_of
 from ..active_session import use_session, when_stopped
@@ -89,7 +89,8 @@ def read(
     options = default_storage_options() if given is None else dict(given)
     address = TableAddress.of(location, coordinator, options)
     with bounding(DEFAULT_TIMEOUT_S):
-        table = open_table(address, None, consistency, partial(_latest_in_log, address))
+        table: ReadTable
+        table = kept_open(address) if consistency == "latest" else open_table(address, None, consistency, partial(_latest_in_log, address))
     number = asked_version(table.store, version, parse_timestamp("timestampAsOf", timestamp) if isinstance(timestamp, str) else timestamp)
     if number is None and isinstance(table, PublishedTable):
         snapshot = TableSnapshot(table.store, table.current())  # its log was read just now
