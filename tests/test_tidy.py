@@ -387,3 +387,16 @@ def test_no_tool_is_pointed_at_the_links() -> None:
 )
 def test_the_rules_find_what_they_are_for(code: str, check: Callable[[ast.Module], object], expected: object) -> None:
     assert check(ast.parse(code)) == expected
+
+
+def test_generators_wait_for_no_thread() -> None:
+    """The garbage collector ends a generator that was given up, maybe inside the locks of `threading`: `storage.threads` is for that."""
+    found: list[str] = []
+    for path in ours(".py", below="src"):
+        for function in functions(path):
+            own = list(ast.walk(function))
+            nested = {id(node) for each in own if each is not function and isinstance(each, ast.FunctionDef) for node in ast.walk(each)}
+            is_generator = any(isinstance(node, (ast.Yield, ast.YieldFrom)) and id(node) not in nested for node in own)
+            if is_generator and any(isinstance(node, ast.withitem) and "ThreadPoolExecutor" in ast.unparse(node) for node in own):
+                found.append(f"{path}:{function.name}")
+    assert found == []

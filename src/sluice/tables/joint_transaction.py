@@ -100,6 +100,9 @@ class Part(Transaction):
         """Run an operation on the part in the table at a location: now, or once that table takes part."""
         self._joint.run_on(location, operation)
 
+    def move_to(self, version: int) -> None:
+        """Does nothing: all parts are read as of one moment."""
+
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """As in every transaction; a conflict names the table."""
         with naming(self._table.location):

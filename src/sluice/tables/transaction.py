@@ -186,6 +186,17 @@ class Transaction(OpenTransaction["Commit | None"]):
                 require_unchanged(self._table, version, base, where, self.id, self._terms)
         self._steps.append(Step.reading("READ", rows_read(Draft(self._table.store, base, self.id), where)))
 
+    def move_to(self, version: int) -> None:
+        """Work on an earlier version, from which the rows to write were computed: rows that others added since then stay.
+
+        Does nothing after the first operation, and for a transaction that commits only as the version after a given one.
+        """
+        if self._steps or self._terms.if_version is not None or version >= self.read_version:
+            return
+        with bounding(self._limit(None), self._clock):
+            self._draft = Draft(self._table.store, self._table.at(version), self.id, partial(require_room, self._table))
+        self._filed_after = self._numbered_since = version
+
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part that this transaction has, or will have, in the table at a location; on nothing if it has none."""
         if location == self._table.location:

@@ -53,19 +53,20 @@ def reads_of(frame: DataFrame, location: str, schema: StructType) -> PlanReads |
     return PlanReads(min(known) if len(known) == len(versions) else None, "" if first is None else first.to_sql())
 
 
-def depend_on_reads(part: Transaction, frame: DataFrame) -> None:
+def depend_on_reads(part: Transaction, frame: DataFrame, *, moves: bool = False) -> None:
     """A transaction depends on what the frame reads of its table, and of the other tables that take part.
 
-    Raises InvalidRequest for a later version of a table than its part works on, and the conflict if others changed rows meanwhile that an
-    earlier version held. MaxCompute's policies compare no rows.
+    `moves`: it works on the version that was read from now on, if it may: then rows that others added since stay. Raises InvalidRequest for
+    a later version of a table than its part works on, and the conflict if others changed rows meanwhile that an earlier version held.
+    MaxCompute's policies compare no rows.
     """
     if not hasattr(frame, "_jdf"):
         return
     for location in {each.location for each in versions_read(frame)}:
-        part.with_part(location, partial(_depend, frame, location))
+        part.with_part(location, partial(_depend, frame, location, moves))
 
 
-def _depend(frame: DataFrame, location: str, part: Transaction) -> None:
+def _depend(frame: DataFrame, location: str, moves: bool, part: Transaction) -> None:
     for each in versions_read(frame):
         if each.location == location:
             version = part.latest_version() if each.version is None else each.version
@@ -73,12 +74,14 @@ def _depend(frame: DataFrame, location: str, part: Transaction) -> None:
     base, _ = part.basis
     reads = None if table_policy(base.configuration).by_classes else reads_of(frame, location, parse_schema(base.metadata.schema_string))
     if reads is not None:
+        if moves and reads.version is not None:
+            part.move_to(reads.version)
         part.depend_on(reads.where or None, version=reads.version)
 
 
 def written_with_reads(frame: DataFrame) -> ForeignRows:
     """A DataFrame, as a transaction has it written by executors; the transaction depends on what it reads."""
-    return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame))
+    return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame, moves=True))
 
 
 def rows_of_frame(rows: Any) -> ForeignRows | None:

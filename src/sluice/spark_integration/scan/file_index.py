@@ -14,7 +14,6 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -41,6 +40,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import decode_column, partition_texts
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...storage.stores.objects import ObjectStore
+from ...storage.threads import at_once
 from ..errors import known_to_spark, missing_file
 from ..jvm import analysed, class_in_jvm, items, quoted
 from ..schemas import to_spark
@@ -61,8 +61,8 @@ def deleted_rows(store: ObjectStore, files: pa.Table) -> dict[str, Rows]:
     if not files.num_rows:
         return {}
     vectors = [DeletionVector(**each) for each in files["deletion_vector"].to_pylist()]
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-vectors") as pool:
-        return dict(zip(files["path"].to_pylist(), pool.map(partial(read_vector, store), vectors), strict=True))
+    read = at_once(partial(read_vector, store), vectors, _THREADS, "sluice-vectors")
+    return dict(zip(files["path"].to_pylist(), read, strict=True))
 
 
 def bits_of(rows: Rows) -> bytes | None:

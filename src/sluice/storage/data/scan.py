@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -24,6 +23,7 @@ from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import to_arrow
 from ..stores.arrow_input import arrow_input
 from ..stores.objects import ObjectStore
+from ..threads import threads
 from .vectors import Rows, positions_of, read_vector
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], N
     if len(first) <= 1:
         yield from ((job, run(job)) for job in first)
         return
-    with ThreadPoolExecutor(_THREADS, _THREAD_NAME) as pool:
+    with threads(_THREADS, _THREAD_NAME) as pool:
         waiting = chain(first, jobs)
         ahead = deque((job, pool.submit(run, job)) for job in islice(waiting, _THREADS))
         try:
@@ -390,8 +390,8 @@ def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], N
                 yield job, made
         finally:
             for _, result in ahead:
-                if not result.cancel() and result.exception() is None:
-                    drop(result.result())
+                if not result.cancel():
+                    result.add_done_callback(lambda done: drop(done.result()) if done.exception() is None else None)
 
 
 @dataclass(frozen=True, slots=True)

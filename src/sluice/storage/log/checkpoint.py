@@ -6,10 +6,9 @@ files, which may be large. `read_checkpoint` reads the state. The lists of files
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from ..actions.records import Action, AddFile, RemoveFile, Sidecar
 from ..caches import ForkSafeLock
 from ..errors import MissingObject, ObjectNotFound
 from ..stores.objects import ObjectStore
+from ..threads import at_once
 from .checkpoint_part import CheckpointPart, FileColumn
 from .paths import LogKind, sidecar_path
 from .replay import ReplayState
@@ -26,10 +26,7 @@ from .segment import Checkpoint, LogFile
 
 # A checkpoint up to this total size is fetched with one request per file, whatever part of it is needed.
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
-_THREADS: Final = 4
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
+_THREADS: Final = 4, "sluice-checkpoint-part"
 
 
 def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
@@ -46,7 +43,7 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
         part = CheckpointPart(store, file.key, whole=whole, size=file.size)
         return part, part.actions()
 
-    read = _at_once(opened, [part for part in checkpoint.parts if part.key not in in_json])
+    read = at_once(opened, [part for part in checkpoint.parts if part.key not in in_json], *_THREADS)
     actions += [action for _, found in read for action in found]
     parts = [part for part, _ in read]
     sidecars = [each for each in actions if isinstance(each, Sidecar)]
@@ -89,7 +86,7 @@ class _FileList:
         """The rows. Raises the same as `read_checkpoint`."""
         with self._lock:
             if self._table is None:
-                found = _at_once(self._of_part, self._parts) + _at_once(self._of_sidecar, self._sidecars)
+                found = at_once(self._of_part, self._parts, *_THREADS) + at_once(self._of_sidecar, self._sidecars, *_THREADS)
                 batches = [*self._known.to_batches(), *(batch for batches in found for batch in batches)]
                 self._table = pa.Table.from_batches(batches, self._known.schema)
                 self._parts = ()  # they are not read again
@@ -114,11 +111,3 @@ class _FileList:
                 key=key,
                 version=self._checkpoint.version,
             ) from cause
-
-
-def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """The results of `do` for each item, in order; several run at once."""
-    if len(items) <= 1:
-        return [do(each) for each in items]
-    with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="sluice-checkpoint-part") as pool:
-        return list(pool.map(do, items))

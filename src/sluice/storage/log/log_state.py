@@ -8,7 +8,6 @@ the order of its lines means nothing, so the single commits are read instead.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
@@ -22,6 +21,7 @@ from ..actions.records import Action, AddFile, DomainMetadata, Metadata, Protoco
 from ..actions.texts import stored_text
 from ..caches import ForkSafeLock
 from ..stores.objects import ObjectStore
+from ..threads import threads
 from .checkpoint import read_checkpoint
 from .paths import LogKind
 from .replay import ReplayState
@@ -54,7 +54,7 @@ def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iter
         for each in files:
             yield actions_of(stored_text(store, each.key), name=each.key)
         return
-    with ThreadPoolExecutor(min(_FETCHES_MAX, len(files))) as pool:
+    with threads(min(_FETCHES_MAX, len(files)), "sluice-log") as pool:
         for each, text in zip(files, pool.map(partial(stored_text, store), [each.key for each in files]), strict=True):
             yield actions_of(text, name=each.key)
 

@@ -14,7 +14,7 @@ import math
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from itertools import islice
@@ -35,6 +35,7 @@ from ...storage.errors import InvalidRequest, SluiceError, StorageFull
 from ...storage.schema.partitions import PartitionKey
 from ...storage.schema.schema import PrimitiveType, StructType
 from ...storage.stores.objects import ObjectStore
+from ...storage.threads import threads
 from .bins import Bin
 
 Z_COLUMNS_MAX: Final = 8
@@ -228,7 +229,7 @@ class Rewriter:
         def whole(number: int) -> pa.Table:
             return self._scan.read(sources.slice(number, 1), wanted)
 
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-rewrite") as pool:
+        with threads(_READERS, "sluice-rewrite") as pool:
             waiting = iter(range(len(sizes)))
             ahead: deque[tuple[int, Future[pa.Table] | None]] = deque()
 
@@ -237,15 +238,12 @@ class Rewriter:
                     ahead.append((each, pool.submit(whole, each) if sizes[each] <= _SMALL_BYTES else None))
 
             fetch(2 * _READERS)
-            try:
-                while ahead:
-                    self.check()
-                    number, fetched = ahead.popleft()
-                    fetch(1)
-                    pieces = self._streamed(sources.slice(number, 1), wanted) if fetched is None else iter([fetched.result()])
-                    yield from ((number, rows) for rows in pieces if rows.num_rows)
-            finally:
-                pool.shutdown(cancel_futures=True)
+            while ahead:
+                self.check()
+                number, fetched = ahead.popleft()
+                fetch(1)
+                pieces = self._streamed(sources.slice(number, 1), wanted) if fetched is None else iter([fetched.result()])
+                yield from ((number, rows) for rows in pieces if rows.num_rows)
 
     def _streamed(self, source: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
         for batch in self._scan.batches(source, columns):

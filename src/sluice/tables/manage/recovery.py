@@ -20,7 +20,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
@@ -57,6 +57,7 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
+from ...storage.threads import threads
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable
 from ..maintain.garbage import Reason, Shown, candidates
@@ -359,7 +360,7 @@ def _each(addresses: list[TableAddress], former: str | None, patience_s: float) 
             except SluiceError as error:
                 return Recovered(address.location, error=error)
 
-    with ThreadPoolExecutor(min(len(addresses), _WAITING_MAX), thread_name_prefix="sluice-recover") as pool:
+    with threads(min(len(addresses), _WAITING_MAX), "sluice-recover") as pool:
         for done in as_completed([pool.submit(one, address) for address in addresses]):
             yield done.result()
 

@@ -9,11 +9,10 @@ files.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,12 +33,12 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType, parse_schema
 from ...storage.stores.objects import ObjectStore
+from ...storage.threads import at_once
 from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
 from .data_writing import Redefinition
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-_THREADS: Final = 8
+_THREADS: Final = 8, "sluice-vectors"
+"""An object store's time is mostly waiting."""
 _COUNTED_AT_ONCE: Final = 16_384
 
 
@@ -68,14 +67,6 @@ class Finished:
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """The results of `do` for each item, in parallel: an object store's time is mostly waiting."""
-    if len(items) <= 1:
-        return [do(each) for each in items]
-    with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="sluice-vectors") as pool:
-        return list(pool.map(do, items))
 
 
 class Draft:
@@ -166,7 +157,7 @@ class Draft:
         for start in range(0, files.num_rows, _COUNTED_AT_ONCE):
             adds = list(adds_of(files.slice(start, _COUNTED_AT_ONCE)))
             if exactly:
-                _at_once(self._rows_in, [add for add in adds if record_count(add.stats) is None])
+                at_once(self._rows_in, [add for add in adds if record_count(add.stats) is None], *_THREADS)
             known = [add for add in adds if exactly or record_count(add.stats) is not None]
             rows += sum(self._rows_in(add) - self._rows_gone(add) for add in known)
         return rows
@@ -202,7 +193,7 @@ class Draft:
         """The rows that files of the base had already lost, by path; each vector is read once."""
         with_vector = {add.path: add.deletion_vector for add in adds if add.deletion_vector is not None}
         unread = [(path, vector) for path, vector in with_vector.items() if path not in self._vectors]
-        read = _at_once(lambda each: read_vector(self.store, each[1]), unread)
+        read = at_once(lambda each: read_vector(self.store, each[1]), unread, *_THREADS)
         self._vectors.update(zip((path for path, _ in unread), read, strict=True))
         return {path: self._vectors[path] for path in with_vector}
 
@@ -418,7 +409,7 @@ class Draft:
     def _with_vectors(self, now_ms: int) -> Finished:
         """The changes by vectors, without the files that are removed for good."""
         changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
-        reduced = dict(zip((add.path for add in changed), _at_once(self._reduced, changed), strict=True))
+        reduced = dict(zip((add.path for add in changed), at_once(self._reduced, changed, *_THREADS), strict=True))
         actions = [action for add in self._changed.values() for action in (removal(add, now_ms), reduced[add.path])]
         added = [reduced.get(add.path, add) for add in self._added.values()]
         updated = sum(add.deletion_vector is not None for add in self._changed.values())
