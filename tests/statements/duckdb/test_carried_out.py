@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import tempfile
 import uuid
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import sluice
@@ -96,6 +97,10 @@ def place() -> Iterator[Place]:
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(valid, min_size=1, max_size=4), bad=wrong)
+@example(
+    texts=["UPDATE sales_a SET k = NULL WHERE (v IN (SELECT k FROM sales_a)) OR NOT (EXISTS (SELECT 1 FROM sales_a x WHERE x.k < 2))"],
+    bad=("DELETE FROM sales_a WHERE k = 1", "WHERE"),
+)
 def test_valid_statements_do_what_sqlite_does_and_wrong_ones_nothing(place: Place, texts: list[str], bad: tuple[str, str]) -> None:
     twin = sqlite3.connect(":memory:")
     place.begin_again()
@@ -105,7 +110,10 @@ def test_valid_statements_do_what_sqlite_does_and_wrong_ones_nothing(place: Plac
     before, rows = place.held()
     for text in texts:
         place.run(text)
-        twin.execute(text)
+        for name in TABLES:  # SQLite runs a subquery again for each row, and would see the rows that the statement changed before
+            twin.execute(f"DROP TABLE IF EXISTS before_{name}")
+            twin.execute(f"CREATE TABLE before_{name} AS SELECT * FROM sales_{name}")
+        twin.execute(re.sub("(?<!DELETE )FROM sales_", "FROM before_", text))
         versions, rows = place.held()
         assert rows == [sorted(twin.execute(f"SELECT k, v FROM sales_{name}"), key=repr) for name in TABLES], text
         assert versions - before in (0, 1), text
