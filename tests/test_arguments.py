@@ -84,6 +84,7 @@ BY_ANNOTATION: dict[str, tuple[Any, ...]] = {
     "Mapping[str, Any] | Sequence[Any]": NO_EXPRESSION[:5],
     "bool | Mapping[str, str | Column]": ("a", 5, b"x", 1.5, NAN, [], object(), (1,), ["a"], {"a"}),
     "Sequence[str] | SparkStruct": ("a", *NO_NAMES),
+    "Rows | ForeignRows": ("a", 5, b"x", 1.5, NAN, True, {}, {"a": 1}, object(), False),
     "Rows": ("a", 5, b"x", 1.5, NAN, True, {}, {"a": 1}, object(), False),
 }
 OBJECTS = (

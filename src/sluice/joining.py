@@ -120,8 +120,8 @@ def _text(spark: Any) -> str | None:
 
 def _dataframes(rows: Any) -> ForeignRows | None:
     """A Spark DataFrame, as a transaction has it written; None, without importing Spark, for other rows."""
-    if not type(rows).__module__.startswith("pyspark."):
+    if not (type(rows).__module__.startswith("pyspark.") and hasattr(rows, "sparkSession")):
         return None
-    from .spark_integration.rows.plan_reads import rows_of_frame  # the rows are Spark's, so Spark is installed
+    from .spark_integration.rows.plan_reads import written_with_reads  # the rows are Spark's, so Spark is installed
 
-    return rows_of_frame(rows)
+    return written_with_reads(rows)

@@ -235,4 +235,6 @@ class HalfCommitted(Corrupt):
 
 
 class TreeReplaced(Corrupt):
-    """Raised when the coordinator's data of a table were lost and rebuilt since it was opened; open it again."""
+    """Raised when the coordinator has another table at the place than when it was opened: it was dropped and made again, or its data were
+    lost and rebuilt. Open it again.
+    """

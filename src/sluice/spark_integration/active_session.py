@@ -63,11 +63,6 @@ def codec_of_session(spark: SparkSession) -> str:
     return codec_named(spark.conf.get(CODEC, COMPRESSION) or COMPRESSION, CODEC)
 
 
-def max_records_of(spark: SparkSession) -> int | None:
-    """The most rows of a file, as a session sets it; None for no limit."""
-    return max(0, int(str(spark.conf.get("spark.sql.files.maxRecordsPerFile")))) or None
-
-
 @contextmanager
 def copied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A copy of a classic session with these settings; it is the thread's own within the block."""

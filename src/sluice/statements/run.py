@@ -184,7 +184,8 @@ def insert_rows(engine: Engine[R, Any], request: R, statement: Insert, place: Pl
     table = opened(place)
     relations = relations_of_sluice(request, statement.relations)
     snapshots = _current(request, relations, table)
-    with _begun(request, table, snapshots, appends=statement.only_adds) as part:
+    appends = not (statement.overwrite or statement.where is not None or statement.relations)
+    with _begun(request, table, snapshots, appends=appends) as part:
         engine.insert(request, statement, part, table, sources_of(request, relations, snapshots))
 
 

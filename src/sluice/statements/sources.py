@@ -165,10 +165,10 @@ def at_one_moment(tables: Sequence[Table], target: Table | None = None, if_versi
     return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
 
 
-def latest(request: Request, relations: Sequence[Relation], target: Table | None = None, if_version: int | None = None) -> list[Source]:
-    """What a query reads whose tables are all read as of one moment; the other arguments are those of `at_one_moment`."""
+def latest(request: Request, relations: Sequence[Relation]) -> list[Source]:
+    """What a query reads whose tables are all read as of one moment."""
     ours = relations_of_sluice(request, relations)
-    return sources_of(request, ours, at_one_moment(current_tables(ours), target, if_version))
+    return sources_of(request, ours, at_one_moment(current_tables(ours)))
 
 
 def without_rows(request: Request, relations: Sequence[Relation]) -> list[Source]:

@@ -92,6 +92,8 @@ class JointArgs(OnceArgs, total=False):
 class Part(Transaction):
     """The part of a transaction over several tables in one of them. It ends with the others, by the whole transaction."""
 
+    _moves = False
+
     def __init__(self, joint: JointTransaction, table: OpenTable, snapshot: Snapshot, terms: Terms) -> None:
         super().__init__(table, snapshot, terms, joint._priority, transaction_id=joint.id)
         self._joint = joint
@@ -99,9 +101,6 @@ class Part(Transaction):
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part in the table at a location: now, or once that table takes part."""
         self._joint.run_on(location, operation)
-
-    def move_to(self, version: int) -> None:
-        """Does nothing: all parts are read as of one moment."""
 
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """As in every transaction; a conflict names the table."""

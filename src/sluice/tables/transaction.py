@@ -75,6 +75,9 @@ class Transaction(OpenTransaction["Commit | None"]):
     when the block ends, and aborts when the block raises.
     """
 
+    _moves = True
+    """Whether it may still move to another version; all parts of a transaction over several tables are read as of one moment."""
+
     def __init__(
         self,
         table: OpenTable,
@@ -189,9 +192,10 @@ class Transaction(OpenTransaction["Commit | None"]):
     def move_to(self, version: int) -> None:
         """Work on an earlier version, from which the rows to write were computed: rows that others added since then stay.
 
-        Does nothing after the first operation, and for a transaction that commits only as the version after a given one.
+        Does nothing after the first operation, for a transaction that commits only as the version after a given one, and for a part of one
+        over several tables.
         """
-        if self._steps or self._terms.if_version is not None or version >= self.read_version:
+        if not self._moves or self._steps or self._terms.if_version is not None or version >= self.read_version:
             return
         with bounding(self._limit(None), self._clock):
             self._draft = Draft(self._table.store, self._table.at(version), self.id, partial(require_room, self._table))

@@ -52,7 +52,7 @@ def test_the_default_mode_creates_a_table_and_refuses_another(place: Place) -> N
     assert sorted(Path(place.location).rglob("*.parquet")) == files, "nothing was written"
 
 
-@pytest.mark.parametrize("way", ["save", "insertInto", "SQL"])
+@pytest.mark.parametrize("way", ["save", "insertInto"])
 def test_a_write_opens_its_table_once(place: Place, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To open a table of many files takes longer than to commit: what was opened serves from the look at the schema to the commit."""
     writer(place, ("a", 1)).save(place.location)
@@ -66,10 +66,8 @@ def test_a_write_opens_its_table_once(place: Place, way: str, monkeypatch: pytes
     monkeypatch.setattr(sluice.Table, "open", counted)
     if way == "save":
         writer(place, ("b", 2)).mode("append").save(place.location)
-    elif way == "insertInto":
-        writer(place, ("b", 2)).insertInto(f"sluice.`{place.location}`")
     else:
-        sluice.sql(place.spark, f"INSERT INTO sluice.`{place.location}` VALUES ('b', 2)", coordinator=place.coordinator)
+        writer(place, ("b", 2)).insertInto(f"sluice.`{place.location}`")
     monkeypatch.undo()
     assert len(opened) == 1
     assert held(place) == [("a", 1), ("b", 2)]

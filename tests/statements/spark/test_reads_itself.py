@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.delta import DeltaTable
-from sluice.spark_integration.data_source.write_plan import plan_for
+from sluice.spark_integration.rows.plan_reads import written_with_reads
 
 from .conftest import Warehouse
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("day", pa.int32())])
 NAME: Final = "sales.orders"
-PLANNING: Final = "sluice.spark_integration.session.saving.plan_for"
+WRITING: Final = "sluice.statements.spark.rows.written_with_reads"
 LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 
 
@@ -235,10 +235,10 @@ def test_a_statement_depends_on_what_it_read_itself(warehouse: Warehouse, monkey
     """Between the reading and the commit of one statement, others delete."""
     table = orders(warehouse, vectors=False)
 
-    def late(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(PLANNING, plan_for)
+    def late(frame: DataFrame) -> Any:
+        monkeypatch.setattr(WRITING, written_with_reads)
         table.delete("id = 15")
-        return plan_for(*given, **named)
+        return written_with_reads(frame)
 
     for text in (
         f"INSERT INTO {NAME} SELECT * FROM {NAME}",
@@ -246,18 +246,23 @@ def test_a_statement_depends_on_what_it_read_itself(warehouse: Warehouse, monkey
         f"INSERT INTO {NAME} REPLACE WHERE day = 2 SELECT id, 2 AS day FROM {NAME} WHERE day = 1",
     ):
         table.append(pa.table({"id": [15], "day": [1]}, SCHEMA))
-        monkeypatch.setattr(PLANNING, late)
+        monkeypatch.setattr(WRITING, late)
         with pytest.raises(sluice.errors.ConcurrentDeleteReadException if "INTO" in text else sluice.errors.ConcurrentModification):
             warehouse.sql(text)
     warehouse.sql(f"INSERT INTO {NAME} SELECT * FROM {NAME} WHERE id = 1")
     assert table.refresh().history(limit=1)[0].is_blind_append is False
 
 
-def test_an_overwrite_keeps_what_others_added_since_its_rows_were_read(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("write", ["save", "sql"])
+def test_an_overwrite_keeps_what_others_added_since_its_rows_were_read(warehouse: Warehouse, write: str) -> None:
     table = orders(warehouse, "WriteSerializable")
     frame = loaded(warehouse, table).where("id < 5")
+    frame.createOrReplaceTempView("few")
     table.append(pa.table({"id": [99], "day": [1]}, SCHEMA))
-    frame.write.format("sluice").mode("overwrite").option("coordinator", warehouse.coordinator).save(table.location)
+    if write == "save":
+        frame.write.format("sluice").mode("overwrite").option("coordinator", warehouse.coordinator).save(table.location)
+    else:
+        warehouse.sql(f"INSERT OVERWRITE {NAME} SELECT * FROM few")
     assert warehouse.held(NAME) == [*((each, 0) for each in range(5)), (99, 1)]
 
 

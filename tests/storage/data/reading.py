@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ from sluice.storage.data.scan import TableScan
 from sluice.storage.schema.schema import StructType
 from sluice.storage.stores.objects import ObjectStore
 
-__all__ = ["iter_files", "read_files", "read_positions"]
+__all__ = ["iter_files", "read_files", "read_positions", "threads_left"]
 
 
 def read_files(
@@ -30,3 +32,11 @@ def read_positions(
     store: ObjectStore, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str], version: int | None = None, **asked: Any
 ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
     return TableScan(store, schema, partition_columns, version).positions(files, **asked)
+
+
+def threads_left(prefix: str) -> list[str]:
+    """The threads with such names that still run after a while; those of a scan that was given up end by themselves."""
+    deadline = time.monotonic() + 10
+    while (left := [each.name for each in threading.enumerate() if each.name.startswith(prefix)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
-from tests.storage.data.reading import iter_files, read_files
+from tests.storage.data.reading import iter_files, read_files, threads_left
 from tests.storage.strategies import comparable, rows_of, schemas, tables, unhurried
 
 LONG = PrimitiveType("long")
@@ -289,4 +288,4 @@ def test_batches_of_a_large_file_are_small_and_an_abandoned_scan_leaves_no_threa
     batches = iter_files(store, pa.concat_tables([files] * 3), schema=SCHEMA, partition_columns=["p"])
     assert next(batches).num_rows <= 65_536
     batches.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sluice-scan")]
+    assert threads_left("sluice-scan") == []

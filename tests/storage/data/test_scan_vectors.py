@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from sluice.storage.errors import BadChecksum, Corrupt, PredicateError
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 from sluice.storage.stores.memory import MemoryStore
-from tests.storage.data.reading import iter_files, read_files, read_positions
+from tests.storage.data.reading import iter_files, read_files, read_positions, threads_left
 from tests.storage.logs import new_store
 from tests.storage.strategies import unhurried
 
@@ -200,4 +199,4 @@ def test_a_damaged_vector_fails_the_read_and_leaves_no_thread(store: MemoryStore
     pieces = read_positions(store, files, **reading(None))
     assert next(pieces)[0] == 0
     pieces.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sluice-scan")]
+    assert threads_left("sluice-scan") == []

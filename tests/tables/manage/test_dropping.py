@@ -98,6 +98,20 @@ def test_files_that_an_engine_wrote_before_there_was_a_table_stay(local: Place) 
     assert not orphan.exists()
 
 
+@pytest.mark.notices("a-table-in-its-place-is-another")
+def test_a_table_in_the_place_of_a_dropped_one_is_another(place: Place) -> None:
+    """Also for a client that looks for the first time when the other table is there, with as many versions or more."""
+    former, reader = filled(place), Writer(place).table
+    assert reader.snapshot().to_arrow().num_rows
+    former.drop()
+    table = filled(place)
+    table.append(flights(("BOS", 9, 9)))
+    for act in (reader.refresh, lambda: reader.snapshot().to_arrow(), lambda: reader.append(flights(("LGA", 3, 4)))):
+        with pytest.raises(sluice.errors.TreeReplaced):
+            act()
+    assert rows_of(table.snapshot().to_arrow()) == rows_of(place.open().snapshot().to_arrow())
+
+
 def test_whoever_has_it_open_is_told_and_writes_nothing(place: Place) -> None:
     table = filled(place)
     others = [Writer(place), Writer(place, QUEUED)]
@@ -283,7 +297,7 @@ def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, 
         return done
 
     monkeypatch.setattr(where, step, pauses)
-    with pytest.raises(sluice.errors.TableDropped):
+    with pytest.raises(sluice.errors.TreeReplaced if step == "detach" else sluice.errors.TableDropped):
         dropped(place)
     assert paused == [step]
     assert rows_of(place.open().snapshot().to_arrow()) == [("LGA", 3, 3)]

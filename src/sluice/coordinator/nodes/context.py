@@ -20,7 +20,7 @@ from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore,
 from .identity import another_id, owner_of
 from .layout import TableTree
 from .presence import Presence
-from .records import Head, Published, Rendering, incarnation_of, is_closed, require_protocol
+from .records import Head, Published, Rendering, incarnation_of, is_closed, require_protocol, root_field
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -113,15 +113,21 @@ class TableContext:
                 raise table_dropped(self.tree.location)
             return  # it is about to be made, or the next request finds out
         require_protocol(root, self.tree.location)
-        found, known = incarnation_of(root), self._known.incarnation
         # check: former-trees-are-noticed
+        self.require_same(root)
+        found = incarnation_of(root) or self._known.incarnation
+        self._known.incarnation, self._known.version, self._known.session = found, root.version, session.session_id
+
+    def require_same(self, root: Node) -> None:
+        """Raise TreeReplaced if the table's node is of another tree than the one that this client knows."""
+        found, known = root_field(root, "incarnation"), self._known.incarnation
         if known and found and found != known:
             raise TreeReplaced(
-                f"the coordinator's data of {self.tree.location} were lost and rebuilt since the table was opened (it was {known!r}, "
-                f"and is {found!r}): open the table again; versions that were not published before the loss are missing",
+                f"the coordinator has another table at {self.tree.location} than the one that was opened (it was {known!r}, and is "
+                f"{found!r}): it was dropped and made again, or the coordinator's data were lost and rebuilt, and versions that were not "
+                "published before the loss are missing; open the table again",
                 location=self.tree.location,
             )
-        self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id
 
     def forget_tree(self) -> None:
         """Forget the known tree and accept the one that exists from now on; for a client that has filed nothing in another tree."""
@@ -337,8 +343,10 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
         )
     require_protocol(root, context.tree.location)
     # check: closed-tables-are-not-read
-    if is_closed(root):
+    if root_field(root, "closed"):
         raise table_dropped(context.tree.location)
+    # check: a-table-in-its-place-is-another
+    context.require_same(root)
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)

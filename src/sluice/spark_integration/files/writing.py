@@ -40,7 +40,7 @@ from ...storage.stores.local import LocalStore
 from ...tables.client.property_rules import OPTIMIZE_WRITE, file_size_of, is_on
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_needed
-from ..active_session import codec_of_session, copied, max_records_of, set_to
+from ..active_session import codec_of_session, copied, set_to
 from ..jvm import analysed, class_in_jvm, in_session, quoted
 from ..schemas import from_spark, to_spark
 from .filling import filled
@@ -86,8 +86,9 @@ def written_by_executors(
 
 def as_session_says(plan: WritePlan, session: SparkSession) -> WritePlan:
     """The plan with what a session says of files and the plan leaves open: their codec, and the most rows of one."""
-    codec, limit = plan.compression or codec_of_session(session), plan.max_records_per_file or max_records_of(session)
-    return replace(plan, compression=codec, max_records_per_file=limit)
+    limit = max(0, int(str(session.conf.get("spark.sql.files.maxRecordsPerFile")))) or None
+    codec = plan.compression or codec_of_session(session)
+    return replace(plan, compression=codec, max_records_per_file=plan.max_records_per_file or limit)
 
 
 def _is_gathered(rows: DataFrame, plan: WritePlan, told: bool | None) -> bool:

@@ -84,11 +84,6 @@ def written_with_reads(frame: DataFrame) -> ForeignRows:
     return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame, moves=True))
 
 
-def rows_of_frame(rows: Any) -> ForeignRows | None:
-    """The same for rows of any kind; None for those of no DataFrame."""
-    return written_with_reads(rows) if isinstance(rows, DataFrame) else None
-
-
 def _counts(read: VersionRead | None, location: str) -> bool:
     return read is not None and read.location == location and not read.chosen
 

@@ -177,7 +177,7 @@ def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions
     is_chosen = any(write.options.get(name) is not None for name in ("partitionOverwriteMode", "replaceWhere"))
     if options.mode != "overwrite" or options.overwrite_schema or is_chosen or not table.partition_columns:
         return options
-    setting = _setting(spark, "spark.sql.sources.partitionOverwriteMode")
+    setting = str(spark.conf.get("spark.sql.sources.partitionOverwriteMode"))
     return replace(options, mode="dynamic") if setting.lower() == "dynamic" else options
 
 
@@ -195,10 +195,6 @@ def _depending(options: WriteOptions, frame: DataFrame, table: Table) -> WriteOp
     version = table.version if reads.version is None else reads.version
     terms = replace(options.terms, read_version=version)
     return replace(options, terms=terms, read_where=None if replaces_all else reads.where)
-
-
-def _setting(spark: SparkSession, name: str) -> str:
-    return str(spark.conf.get(name))
 
 
 def _column(name: str, columns: Sequence[str]) -> str:

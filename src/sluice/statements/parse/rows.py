@@ -44,11 +44,6 @@ class Insert:
     value_rows: int = 0
     defaults: tuple[tuple[int, Span], ...] = ()
 
-    @property
-    def only_adds(self) -> bool:
-        """Whether it adds rows that are read of no table."""
-        return not (self.overwrite or self.where is not None or self.relations)
-
 
 @dataclass(frozen=True, slots=True)
 class Update:

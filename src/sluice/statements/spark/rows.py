@@ -93,15 +93,6 @@ def _replaced_by(request: SparkRequest, statement: Insert, schema: StructType, f
     return equals(fixed, schema) if fixed and not is_dynamic else ""
 
 
-def _options(request: SparkRequest) -> Options:
-    """The options by which a writer reaches the coordinator and the store."""
-    options = Options()
-    options.set("coordinator", request.coordinator)
-    for name, value in request.options.items():
-        options.set(f"s3.{name}", value)
-    return options
-
-
 def _overwrites_partitions(request: SparkRequest) -> bool:
     """Whether an overwrite that names no rows replaces the partitions of the new ones, as the session's setting says."""
     return str(request.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
@@ -112,7 +103,10 @@ def create_with_rows(request: SparkRequest, statement: Create, definition: Defin
     assert statement.query is not None
     name, partition_by = statement.target, definition.partition_by if statement.is_partitioned else None
     cluster_by = definition.cluster_by or None
-    options = _options(request)
+    options = Options()
+    options.set("coordinator", request.coordinator)
+    for key, value in request.options.items():
+        options.set(f"s3.{key}", value)
     if definition.properties:
         options.set("properties", json.dumps(definition.properties))
     with views_of(request, latest(request, statement.relations)) as edits:

@@ -68,8 +68,8 @@ class DropReport:
 def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> DropReport:
     """Remove a table from the coordinator, and delete its files or, with `keep_data`, leave them as a plain Delta table.
 
-    Finishes an interrupted drop. Raises TableNotFound, NotATable, WrongCoordinator, TableDropped if another client drops it
-    at this moment, Unavailable while another client deletes the files, LeaseHeld while somebody holds a lease on it.
+    Finishes an interrupted drop. Raises TableNotFound, NotATable, WrongCoordinator, TableDropped if another client drops it at this
+    moment, TreeReplaced if it made another one, Unavailable while another client deletes the files, LeaseHeld beside a lease.
     """
     if type(keep_data) is not bool:
         raise InvalidRequest(f"keep_data is {keep_data!r}; give True or False", keep_data=keep_data)
