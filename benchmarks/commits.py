@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from sluice.dev.moto_server import S3DevServer
+from sluice.dev import S3DevServer
 
 from .load import Writers
 from .report import Report, measure, verdict, warn_when_busy

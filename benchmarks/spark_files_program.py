@@ -1,7 +1,8 @@
 """One system's part of `benchmarks.spark_files`: a Spark program that asks one table in every way.
 
 ``python -m benchmarks.spark_files_program SYSTEM PLACE FILES FOLDER`` with SYSTEM one of sluice, delta, parquet, known. For each line of
-standard input it asks everything once, and prints one JSON object: by query the seconds, and how many files it read. Each result is checked.
+standard input it asks everything once, and prints one JSON object: by query the seconds, and how many files it read. Each result is
+checked.
 
 "known" is plain Parquet over a frame of just the files that hold the rows: no system can be faster that lets Spark scan them.
 """

@@ -21,7 +21,7 @@ import sluice
 from sluice.coordinator.service.address import Address
 from sluice.coordinator.service.connect import close_all, connect
 from sluice.coordinator.service.zookeeper.trust import Trust
-from sluice.dev.moto_server import ACCESS_KEY_ID
+from sluice.dev import ACCESS_KEY_ID
 from sluice.storage.stores.location import open_store
 from sluice.storage.stores.storage_options import StorageOptions
 

@@ -174,7 +174,7 @@ def test_the_reference_has_every_public_name() -> None:
 FOR_OTHER_PACKAGES = {
     "Table": {"access", "coordinated", "noted"},
     "Transaction": {"basis", "discard", "finish", "move_to", "operation", "parts_read", "stage", "tell_loss", "with_part"},
-    "JointTransaction": {"foreign", "parts_read", "run_on"},
+    "JointTransaction": {"parts_read"},
     "Consumer": {"application_for", "committed", "outputs", "require_left"},
     "WritePlan": {"depends", "gather", "require_filling", "require_fit", "require_partitions"},
     "Lease": {"keep", "nodes"},

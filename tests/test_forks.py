@@ -30,7 +30,7 @@ from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.storage.actions.texts import _Spooled
 from sluice.storage.caches import BytesBounded, ForkSafeLock
 from sluice.storage.stores import s3
-from sluice.tables.maintain.checkpoints import Checkpointer
+from sluice.tables.maintain.background import Checkpointer
 from tests.killed import until_ended
 from tests.tables.conftest import FLIGHTS, flights
 
@@ -47,7 +47,7 @@ PLAIN_LOCKS = {
     "storage/stores/s3.py": "replaced after a fork",
     "tables/maintain/compaction.py": "one compaction's, and a forked process does not go on with it",
     "tables/manage/recovery.py": "one run's, and a forked process does not go on with it",
-    "dev/": "a program, not a library",
+    "dev.py": "a program, not a library",
     "shell/": "a program, not a library",
 }
 """Where a lock or condition of `threading` may be, and why no forked process waits for it."""

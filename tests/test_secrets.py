@@ -16,7 +16,8 @@ from sluice.cli import main as sluice_command
 from sluice.coordinator.service.connect import close_all, connect
 from sluice.coordinator.service.store import CoordinationStore
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
-from sluice.dev.moto_server import S3DevServer
+from sluice.coordinator.service.zookeeper.wire import below
+from sluice.dev import S3DevServer
 from sluice.storage.stores.location import open_store
 from tests.coordinator.secured import Secured, secured_server
 
@@ -52,7 +53,7 @@ def nodes(store: CoordinationStore, path: str = "/") -> Iterator[str]:
     found = store.read(path)
     assert found is not None
     assert isinstance(store, ZooKeeperStore)
-    yield f"{path} {found.data!r} {store._client.get_acls(store._full(path))}"
+    yield f"{path} {found.data!r} {store._client.get_acls(below(store._root, path))}"
     for name in store.children(path) or ():
         yield from nodes(store, f"{path.rstrip('/')}/{name}")
 

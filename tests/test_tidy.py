@@ -63,7 +63,6 @@ HEAVY = {
     ".installation",
     ".parse",
     ".render",
-    ".outline",
     "...coordinator",
     "..admission",
     ".consumer",

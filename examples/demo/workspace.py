@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sluice.coordinator.api import release
-from sluice.dev.moto_server import S3DevServer
+from sluice.dev import S3DevServer
 from sluice.errors import InvalidRequest
 from sluice.storage.stores.location import normalise, open_store
 

@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from .tables.consumer import Consumer as Consumer
     from .tables.joint_transaction import CommitInfo as CommitInfo
     from .tables.joint_transaction import JointTransaction as JointTransaction
+    from .tables.joint_transaction import outcome as outcome
     from .tables.joint_transaction import read_together as read_together
     from .tables.maintain.vacuum import VacuumReport as VacuumReport
     from .tables.manage.analyzing import Analysis as Analysis
-    from .tables.manage.columns import ColumnChange as ColumnChange
-    from .tables.manage.columns import NewColumn as NewColumn
+    from .tables.manage.definition import ColumnChange as ColumnChange
+    from .tables.manage.definition import NewColumn as NewColumn
     from .tables.manage.doctor import Diagnosis as Diagnosis
     from .tables.manage.doctor import doctor as doctor
     from .tables.manage.dropping import DropReport as DropReport
@@ -52,14 +53,13 @@ if TYPE_CHECKING:
     from .tables.manage.recovery import RecoveryReport as RecoveryReport
     from .tables.manage.recovery import recover as recover
     from .tables.manage.recovery import recover_all as recover_all
-    from .tables.outcome import outcome as outcome
-    from .tables.read.changed_files import ChangePlace as ChangePlace
     from .tables.read.consumer_states import ConsumerState as ConsumerState
     from .tables.read.following import ChangeBatch as ChangeBatch
     from .tables.read.following import Follower as Follower
     from .tables.read.history import HistoryEntry as HistoryEntry
     from .tables.read.table_snapshot import TableDetail as TableDetail
     from .tables.read.table_snapshot import TableSnapshot as TableSnapshot
+    from .tables.read.versions import ChangePlace as ChangePlace
     from .tables.table import Table as Table
     from .tables.transaction import Transaction as Transaction
     from .tables.write.data_writing import WritePlan as WritePlan

@@ -21,44 +21,41 @@ from .storage.errors import InvalidRequest, SluiceError, one_line
 from .version import __version__
 
 _TOLD_MAX: Final = 500
-
-
 _GROUPS: Final = {
     "Tables": {
-        "create": ("tables", "create_command", "create an empty table"),
-        "show": ("looking", "show_command", "version, files, rows, columns, properties"),
-        "history": ("looking", "history_command", "the latest transactions: who did what, how long each waited"),
-        "properties": ("tables", "properties_command", "show and change properties"),
-        "attach": ("looking", "attach_command", "bring a Delta table under sluice"),
-        "detach": ("looking", "detach_command", "give a table back to all Delta engines"),
-        "drop": ("looking", "drop_command", "remove a table and delete its files"),
-        "forget": ("looking", "forget_command", "remove the coordinator's nodes of a table whose folder is gone"),
+        "create": "create an empty table",
+        "show": "version, files, rows, columns, properties",
+        "history": "the latest transactions: who did what, how long each waited",
+        "properties": "show and change properties",
+        "attach": "bring a Delta table under sluice",
+        "detach": "give a table back to all Delta engines",
+        "drop": "remove a table and delete its files",
+        "forget": "remove the coordinator's nodes of a table whose folder is gone",
     },
     "Names": {
-        "tables": ("names", "tables", "list, name, rename, drop and bring back tables by name"),
-        "namespaces": ("names", "namespaces", "list, create and drop namespaces of tables"),
+        "tables": "list, name, rename, drop and bring back tables by name",
+        "namespaces": "list, create and drop namespaces of tables",
     },
     "Care": {
-        "compact": ("tables", "compact_command", "rewrite files as fewer, larger ones"),
-        "vacuum": ("garbage", "vacuum_command", "delete files that nothing needs any more"),
-        "doctor": ("health", "doctor_command", "examine a table completely, and say what to do"),
-        "recover": ("garbage", "recover_command", "rebuild a table's nodes in ZooKeeper from its log"),
+        "compact": "rewrite files as fewer, larger ones",
+        "vacuum": "delete files that nothing needs any more",
+        "doctor": "examine a table completely, and say what to do",
+        "recover": "rebuild a table's nodes in ZooKeeper from its log",
     },
     "Coordination": {
-        "health": ("health", "health_command", "whether all is well, and a ZooKeeper server may go"),
-        "clients": ("programs", "clients_command", "who is connected to a coordinator"),
-        "leases": ("leases", "leases", "who holds a table or a name and who waits; break a lease"),
-        "consumers": ("consumers", "consumers", "list, reset and remove named consumers"),
-        "outcome": ("looking", "outcome_command", "what became of a transaction"),
-        "explain": ("explaining", "explain_command", "what would happen to a transaction"),
+        "health": "whether all is well, and a ZooKeeper server may go",
+        "clients": "who is connected to a coordinator",
+        "leases": "who holds a table or a name and who waits; break a lease",
+        "consumers": "list, reset and remove named consumers",
+        "outcome": "what became of a transaction",
+        "explain": "what would happen to a transaction",
     },
     "Programs": {
-        "sql": ("sql", "sql_command", "carry out SQL: typed, from -e, -f or standard input"),
-        "dev": ("programs", "dev_command", "an S3 server and a coordinator, until interrupted"),
+        "sql": "carry out SQL: typed, from -e, -f or standard input",
+        "dev": "an S3 server and a coordinator, until interrupted",
     },
 }
-"""In the order of the help: each command's module in `commands`, its name there, and what the help of all commands says of it."""
-_COMMANDS: Final = {name: command for group in _GROUPS.values() for name, command in group.items()}
+"""In the order of the help, by the modules of `commands`: what the help of all commands says of each."""
 
 
 class _Sluice(click.Group):
@@ -66,40 +63,36 @@ class _Sluice(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
-        return list(_COMMANDS)
+        return [name for commands in _GROUPS.values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        if cmd_name not in _COMMANDS:
+        module = next((group.lower() for group, commands in _GROUPS.items() if cmd_name in commands), None)
+        if module is None:
             return None
-        module, name, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f".commands.{module}", __package__), name)
+        command: click.Command = getattr(import_module(f".commands.{module}", __package__), f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups."""
-        width = max(map(len, _COMMANDS))
+        width = max(map(len, self.list_commands(ctx)))
         for group, commands in _GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), told) for name, (_, _, told) in commands.items()])
+                formatter.write_dl([(name.ljust(width), told) for name, told in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except SluiceError as error:
-            _fail(error)
+            click.echo(f"sluice: {one_line(error)}", err=True)
+            sys.exit(2 if isinstance(error, InvalidRequest) else 1)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
             if ctx.params["debug"]:
                 raise
             _fail_unexpectedly(error)
-
-
-def _fail(error: SluiceError) -> NoReturn:
-    click.echo(f"sluice: {one_line(error)}", err=True)
-    sys.exit(2 if isinstance(error, InvalidRequest) else 1)
 
 
 def _fail_unexpectedly(error: Exception) -> NoReturn:

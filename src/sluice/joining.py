@@ -52,14 +52,17 @@ def transaction(
     With a `consumer` of a table it is `consumer.transaction()`, which consumes the batch in hand, with the rows and operations of Spark:
     the consumer says which tables take part, and what makes it happen once. Raises InvalidRequest if something else says so, too.
     """
-    spark = first if first is not None and not isinstance(first, str) else None
+    by_engine = None
     if isinstance(first, str):
         if coordinator is not None:
             raise InvalidRequest(f"the coordinator was given twice, as {first!r} and {coordinator!r}; give it once")
         coordinator = first
-    if terms.get("user_metadata") is None:
-        terms["user_metadata"] = _text(spark)
-    by_engine = None if spark is None else _by_spark(spark)
+    elif first is not None:
+        by_engine = _by_spark(first)
+        if terms.get("user_metadata") is None:
+            from .spark_integration.active_session import user_metadata_of
+
+            terms["user_metadata"] = user_metadata_of(first)
     if consumer is None:
         return JointTransaction(
             coordinator,
@@ -104,18 +107,9 @@ def _by_spark(spark: Any) -> Callable[[JointTransaction, Named], Any]:
     """What makes a table's part with Spark's operations. Raises InvalidRequest for what is no session."""
     if not hasattr(spark, "createDataFrame"):
         raise InvalidRequest(f"the first argument is of type {type(spark).__name__}; give a Spark session or the coordinator's address")
-    from .delta.joint import TablePart  # there is a session, so Spark is installed
+    from .delta.builders import TablePart  # there is a session, so Spark is installed
 
     return lambda transaction, table: TablePart(spark, transaction, table)
-
-
-def _text(spark: Any) -> str | None:
-    """The text for the history in the settings of a Spark session."""
-    if not hasattr(spark, "createDataFrame"):
-        return None
-    from .spark_integration.active_session import user_metadata_of
-
-    return user_metadata_of(spark)
 
 
 def _dataframes(rows: Any) -> ForeignRows | None:

@@ -30,10 +30,6 @@ _log: Final = logging.getLogger(__name__)
 _DELTA_LAKE: Final = ("io.delta.sql.DeltaSparkSessionExtension", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
 # Where a builder names the jars that have those classes.
 _JARS: Final = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-_CONFIGURATION: Final = {
-    # Larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-}
 
 
 @checked
@@ -70,8 +66,8 @@ def configure(
     )
     os.environ.update(environment)
     _leave_out_delta_lake(builder)
-    for key, value in _CONFIGURATION.items():
-        builder = builder.config(key, value)
+    # larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes
+    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
     start_embedded(coordinator)
     redact_logs()  # options of reads and writes may be secrets, and py4j logs them
     if not routing:

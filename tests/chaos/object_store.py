@@ -35,8 +35,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sluice.dev.http_server import HttpServer, Reply
-from sluice.dev.moto_server import REGION, moto_application
+from sluice.dev import REGION, HttpServer, Reply, moto_application
 
 __all__ = ["BUCKETS", "KINDS", "main"]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import sluice
 from sluice.coordinator.service.connect import release
-from sluice.dev.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from sluice.dev import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 from .ensemble import Ensemble
 from .followers import BATCH, FOLLOWS, KEEPS_UP, SOURCE

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.service.ensemble import Server
+from sluice.coordinator.health import Server
 from sluice.tables.manage.recovery import HalfDone
 from tests.tables.conftest import Place
 from tests.tables.elsewhere import lose_everything

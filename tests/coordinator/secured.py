@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sluice.coordinator.service.embedded.java import find_jars, find_java
+from sluice.coordinator.service.embedded.server import find_jars, find_java
 from tests.chaos.ensemble import free_ports
 
 SASL_USERS = {"loader": "marked-sasl-password", "other": "other-password"}

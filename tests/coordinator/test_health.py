@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socketserver
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,10 +18,9 @@ import sluice
 from sluice.cli import main
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
-from sluice.coordinator.health import Health, judge_servers
+from sluice.coordinator.health import Health, Server, _await_sync, _server, judge_servers
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.connect import release
-from sluice.coordinator.service.ensemble import Server, _server
 from sluice.storage.errors import InvalidRequest
 from tests.chaos.ensemble import Ensemble
 
@@ -143,6 +145,36 @@ LEADER, FOLLOWER = Server("a:1", "leader", 10), Server("b:1", "follower", 10)
 )
 def test_what_servers_say_is_judged(servers: tuple[Server, ...], behind: tuple[str, ...], expected: tuple[bool | None, ...]) -> None:
     assert tuple(check.ok for check in judge_servers(servers, behind)) == expected
+
+
+def test_a_server_that_does_not_answer_takes_no_time_from_one_that_catches_up() -> None:
+    with ExitStack() as stack:
+        names = [stack.enter_context(answering(*answers)) for answers in ([("leader", 16)], [("follower", 15), ("follower", 16)], [])]
+        servers, behind = _await_sync(names, None, 1.0)
+    assert (servers, behind) == ((Server(names[0], "leader", 16), Server(names[1], "follower", 16), Server(names[2], "away")), ())
+
+
+@contextmanager
+def answering(*answers: tuple[str, int]) -> Iterator[str]:
+    """A server that gives these answers to `srvr`, the last one ever again; without any it takes connections and is silent."""
+    left = list(answers)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if not left:
+                over.wait()
+                return
+            mode, zxid = left.pop(0) if len(left) > 1 else left[0]
+            self.request.sendall(f"Zxid: {zxid:#x}\nMode: {mode}\n".encode())
+
+    over = threading.Event()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            over.set()
+            server.shutdown()
 
 
 def test_answers_of_servers_are_read() -> None:

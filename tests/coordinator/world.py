@@ -10,12 +10,10 @@ from typing import Any
 
 import orjson
 
-from sluice.coordinator.commit.decider import Decider, QueueView
-from sluice.coordinator.commit.filing import Filing, file_intents
+from sluice.coordinator.commit.decider import Batch, Decider, QueueView
 from sluice.coordinator.commit.leg import Leg
-from sluice.coordinator.commit.outcomes import Commit
-from sluice.coordinator.commit.queue import Claim
-from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit.outcomes import Claim, Commit
+from sluice.coordinator.commit.queue import Filing, file_intents
 from sluice.coordinator.commit.table import CoordinatedTable
 from sluice.coordinator.commit.transactions import CommitLoop, commit_filings
 from sluice.coordinator.formats import Release

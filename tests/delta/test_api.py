@@ -27,7 +27,7 @@ from sluice.delta.tables import DeltaTable
 from sluice.spark_integration.option_tables import NOT_OURS, READING, STREAMING, WRITING
 from sluice.spark_integration.rows.analysis import MergeRequest
 from sluice.spark_integration.rows.assignments import no_such_column
-from sluice.statements.definitions.tables import Definition
+from sluice.statements.definitions import Definition
 from sluice.tables.write.terms import WriteArgs
 from tests.test_docs_tables import names, rows, section
 

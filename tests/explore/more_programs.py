@@ -8,13 +8,12 @@ from typing import Any
 from sluice.coordinator.commit.transactions import commit_filings, outcome_of
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.leases.granting import LeaseClient, Wanted
-from sluice.coordinator.leases.lease import acquire, paths_of
+from sluice.coordinator.leases.lease import acquire
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.layout import TableTree
-from sluice.coordinator.nodes.lease_places import Place
-from sluice.coordinator.nodes.lease_records import EXCLUSIVE
+from sluice.coordinator.nodes.layout import Place, TableTree
 from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.nodes.records import EXCLUSIVE
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Txn
@@ -48,7 +47,7 @@ def leased_appender(table: str, path: str, mode: str = EXCLUSIVE, limits: Limits
             seat.tell("lease", table, type(none).__name__)
             return
         head = head_of(coordinated)
-        intent = append_intent(coordinated.context, head, path, leases=paths_of([lease]))
+        intent = append_intent(coordinated.context, head, path, leases=tuple(lease.nodes))
         telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
         lease.release()
 

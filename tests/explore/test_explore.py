@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.commit import ratification
-from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit import decider
+from sluice.coordinator.commit.decider import Batch
 from sluice.coordinator.leases.guard import LeaseView
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.coordinator.service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
@@ -163,13 +163,13 @@ def shape(found: object) -> object:
 
 
 def test_a_head_that_is_not_compared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = ratification.ratifying_ops
+    honest = decider.ratifying_ops
 
     def careless(batch: Batch) -> list[Op]:
         ops = honest(batch)
         return [Write(op.path, op.data, ANY_VERSION) if isinstance(op, Write) else op for op in ops]
 
-    monkeypatch.setattr(ratification, "ratifying_ops", careless)
+    monkeypatch.setattr(decider, "ratifying_ops", careless)
     assert "I1" in searched(WORLDS["mixed"]).findings[0].what
 
 

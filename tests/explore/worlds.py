@@ -14,8 +14,7 @@ from sluice.coordinator.commit.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
-from sluice.coordinator.nodes.layout import TableTree
-from sluice.coordinator.nodes.lease_places import Place
+from sluice.coordinator.nodes.layout import Place, TableTree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.service.clock import Deadline

@@ -30,7 +30,7 @@ from sluice.shell.engines import Engines, held_back
 from sluice.shell.printing import as_csv, as_json, values_of
 from sluice.shell.prompting import Completing, order_in, typed
 from sluice.shell.running import Shell, ShellOptions
-from sluice.statements.duckdb.queries import LocalRequest
+from sluice.statements.duckdb.database import LocalRequest
 
 
 @pytest.fixture

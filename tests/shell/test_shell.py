@@ -18,7 +18,7 @@ from sluice.cli import main
 from sluice.shell.engines import Engines
 from sluice.shell.printing import as_csv, as_json
 from sluice.shell.prompting import Completing
-from sluice.statements.duckdb.queries import LocalRequest
+from sluice.statements.duckdb.database import LocalRequest
 
 Run = Callable[..., Any]
 

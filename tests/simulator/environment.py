@@ -37,7 +37,7 @@ from sluice.coordinator.publication.background import Background
 from sluice.storage.data import datafiles, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
-from sluice.tables.maintain.checkpoints import Checkpointer
+from sluice.tables.maintain.background import Checkpointer
 from sluice.tables.manage import recovery
 
 from .decoding import decoded_once

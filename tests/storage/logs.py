@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -23,7 +23,12 @@ from sluice.storage.actions import (
     Txn,
     encode_all,
 )
-from sluice.storage.log.paths import commit_path
+from sluice.storage.constants import CHECKPOINT_PART_DIGITS, VERSION_DIGITS
+from sluice.storage.data.statistics import INDEXED_COLUMNS_DEFAULT, StatsCollector
+from sluice.storage.jsontext import loads
+from sluice.storage.log.paths import commit_path, version_prefix
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.schema.datatypes import StructType
 from sluice.storage.stores.memory import MemoryStore
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
@@ -49,6 +54,15 @@ def store_of(commits: Iterable[Iterable[Action]]) -> MemoryStore:
 
 def put_commit(store: MemoryStore, version: int, *actions: Action) -> None:
     store.put(commit_path(version), encode_all(actions))
+
+
+def statistics_of(
+    table: pa.Table, schema: StructType, partition_columns: Sequence[str], indexed_columns: int = INDEXED_COLUMNS_DEFAULT
+) -> str:
+    """The text of `add.stats` of a file with these rows."""
+    collector = StatsCollector(schema, partition_columns, indexed_columns)
+    collector.update(table)
+    return collector.to_json()
 
 
 def add(path: str, **more: Any) -> AddFile:
@@ -151,3 +165,23 @@ def model(history: Iterable[Iterable[Action]]) -> dict[str, Mapping[Any, Action]
                 assert isinstance(action, CommitInfo)
     found["domains"] = {name: each for name, each in found["domains"].items() if isinstance(each, DomainMetadata) and not each.removed}
     return dict(found)
+
+
+def removed_files(snapshot: Snapshot) -> Iterator[RemoveFile]:
+    """The tombstones as records."""
+    for row in snapshot.tombstones.to_pylist():
+        values, vector, extra = row["partition_values"], row["deletion_vector"], row.pop("extra_json")
+        row["partition_values"] = None if values is None else dict(values)
+        row["deletion_vector"] = None if vector is None else DeletionVector(**vector)
+        yield RemoveFile(**row, extra={} if extra is None else loads(extra.encode()))
+
+
+def checkpoint_part_path(version: int, part: int, parts: int) -> str:
+    """The key of one part (from 1) of a multi-part checkpoint."""
+    digits = CHECKPOINT_PART_DIGITS
+    return f"{version_prefix(version)}.checkpoint.{part:0{digits}d}.{parts:0{digits}d}.parquet"
+
+
+def compacted_path(start: int, end: int) -> str:
+    """The key of the file with the reconciled actions of versions `start` to `end`, both included."""
+    return f"{version_prefix(start)}.{end:0{VERSION_DIGITS}d}.compacted.json"

@@ -23,7 +23,7 @@ def _slowly(store: ObjectStore, snapshot: Snapshot) -> None:
 
 
 def main(location: str, coordinator: str, first: int, commits: int) -> None:
-    mock.patch("sluice.tables.maintain.checkpoints.write_checkpoint", _slowly).start()
+    mock.patch("sluice.tables.maintain.background.write_checkpoint", _slowly).start()
     table = sluice.Table.open(location, coordinator=coordinator)
     for delay in range(first, first + commits):
         table.append(flights(("JFK", 1, delay)))

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 import sluice
-from sluice.coordinator.commit import ratification, transactions
+from sluice.coordinator.commit import decider, transactions
 from sluice.coordinator.leases.consumers import Hold
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication import publisher
@@ -40,7 +40,7 @@ class Doom:
         os.kill(os.getpid(), getattr(signal, f"SIG{self.how}"))
 
     def arm(self) -> None:
-        for module in (transactions, publisher, ratification):
+        for module in (transactions, publisher, decider):
             vars(module)["point"] = self.here
         honest = Hold.move
 

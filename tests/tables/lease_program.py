@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import sluice
-from sluice.coordinator.commit import ratification, transactions
+from sluice.coordinator.commit import decider, transactions
 
 from .conftest import flights
 
@@ -32,7 +32,7 @@ def stop_at(name: str) -> None:
             say(stopping=name)
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    for module in (transactions, ratification):
+    for module in (transactions, decider):
         vars(module)["point"] = point
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.dev.moto_server import S3DevServer
+from sluice.dev import S3DevServer
 from sluice.storage.stores.location import open_store
 
 from .conftest import FLIGHTS, flights, rows_of

@@ -17,10 +17,10 @@ import pytest
 import sluice
 from sluice.coordinator.api import Reads, touched_by_reads
 from sluice.coordinator.leases import lease as of_coordinator
-from sluice.coordinator.leases.listing import list_leases
-from sluice.coordinator.leases.pins import EVERYTHING, pinned_versions, pins_of
+from sluice.coordinator.leases.blocking import list_leases
+from sluice.coordinator.leases.pins import EVERYTHING, pinned_versions
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.lease_places import Place as LeasedPlace
+from sluice.coordinator.nodes.layout import Place as LeasedPlace
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 
@@ -505,7 +505,7 @@ def test_a_pinned_version_is_told_to_those_who_collect(place: Place) -> None:
         assert pinned_versions(context) == {0, 1}
         first.release()
         assert pinned_versions(context) == {1}
-        connect(place.coordinator).create(f"{pins_of(context.tree)}/p-strange", b"?", ephemeral=True)
+        connect(place.coordinator).create(f"{context.tree.pins}/p-strange", b"?", ephemeral=True)
         assert pinned_versions(context) == {1, EVERYTHING}
     assert pinned_versions(context) == {EVERYTHING}
 

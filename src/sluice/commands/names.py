@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from ..coordinator.times import text_of as time_text
-from ..tables.catalog import Catalog, DroppedTable, NamedTable
+from ..tables.catalog import Catalog, NamedTable
 from .parts import (
     Checked,
     ListsByItself,
     all_of,
+    confirm,
     coordinator_option,
     json_option,
     pairs,
@@ -24,10 +25,6 @@ from .parts import (
     storage_option,
     yes_option,
 )
-
-_TABLES: Final = {"name": "name", "kind": "kind", "location": "location"}
-_DROPPED: Final = {"name": "name", "dropped": "dropped", "by": "by", "state": "state", "id": "id", "location": "location"}
-_NAMESPACES: Final = {"name": "name", "comment": "comment", "location": "location"}
 
 
 def _in_catalog(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,27 +42,27 @@ def _print_named(done: str, table: NamedTable, *, as_json: bool) -> None:
 
 
 @click.group(cls=ListsByItself, no_args_is_help=False)
-def tables() -> None:
+def tables_command() -> None:
     """List the tables that have names, name tables, rename and drop them, and bring dropped ones back.
 
     `sluice tables` lists all of them, `sluice tables NAMESPACE` those of one namespace.
     """
 
 
-@tables.command("list")
+@tables_command.command("list")
 @click.argument("namespace", required=False)
 @_in_catalog
 def list_tables(catalog: Catalog, as_json: bool, namespace: str | None) -> None:
     """List the tables of a namespace, or of all."""
     spaces = [namespace] if namespace is not None else [each.name for each in catalog.namespaces()]
-    found = [each for space in spaces for each in catalog.tables(space)]
+    named = [each for space in spaces for each in catalog.tables(space)]
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(each) for each in named])
         return
-    print_grid(_TABLES, [{"name": each.full_name, "kind": _kind(each), "location": each.location} for each in found])
+    print_grid(("name", "kind", "location"), [{"name": each.full_name, "kind": _kind(each), "location": each.location} for each in named])
 
 
-@tables.command("show")
+@tables_command.command("show")
 @click.argument("name")
 @_in_catalog
 def show_table(catalog: Catalog, as_json: bool, name: str) -> None:
@@ -75,7 +72,7 @@ def show_table(catalog: Catalog, as_json: bool, name: str) -> None:
     print_facts(facts, as_json=as_json)
 
 
-@tables.command("register")
+@tables_command.command("register")
 @click.argument("name")
 @click.argument("location")
 @_in_catalog
@@ -85,7 +82,7 @@ def register_table(catalog: Catalog, as_json: bool, name: str, location: str) ->
     _print_named("registered", table, as_json=as_json)
 
 
-@tables.command("rename")
+@tables_command.command("rename")
 @click.argument("name")
 @click.argument("new_name")
 @_in_catalog
@@ -95,7 +92,7 @@ def rename_table(catalog: Catalog, as_json: bool, name: str, new_name: str) -> N
     _print_named("renamed", table, as_json=as_json)
 
 
-@tables.command("drop")
+@tables_command.command("drop")
 @click.argument("name")
 @click.option(
     "--keep-data/--with-data", default=None, help="Take only the name away, or drop the data, too. Default: as the table is kept."
@@ -105,33 +102,31 @@ def rename_table(catalog: Catalog, as_json: bool, name: str, new_name: str) -> N
 def drop_table(catalog: Catalog, as_json: bool, name: str, keep_data: bool | None, yes: bool) -> None:
     """Drop a table by its name. Its data can be brought back until `sluice tables vacuum`; an external table only loses its name."""
     table = catalog.describe(name)
-    if not yes:
-        click.confirm(f"drop {table.full_name} at {table.location}?", abort=True, err=True)
+    confirm(f"drop {table.full_name} at {table.location}?", yes=yes)
     dropped = catalog.drop(name, keep_data=keep_data)
     if dropped is None:
-        print_facts(
-            {"dropped": None, **asdict(table)},
-            as_json=as_json,
-            text=f"name taken away: {table.full_name}; the table stays at {table.location}",
-        )
+        facts, text = {"dropped": None, **asdict(table)}, f"name taken away: {table.full_name}; the table stays at {table.location}"
     else:
-        print_facts(
-            asdict(dropped), as_json=as_json, text=f"dropped: {dropped.full_name}; sluice tables undrop {dropped.full_name} brings it back"
-        )
+        facts, text = asdict(dropped), f"dropped: {dropped.full_name}; sluice tables undrop {dropped.full_name} brings it back"
+    print_facts(facts, as_json=as_json, text=text)
 
 
-@tables.command("dropped")
+@tables_command.command("dropped")
 @_in_catalog
 def list_dropped(catalog: Catalog, as_json: bool) -> None:
     """List the dropped tables whose data are still there, latest first."""
-    dropped_tables = catalog.dropped()
+    dropped = catalog.dropped()
+    rows = [asdict(each) for each in dropped]
     if as_json:
-        print_json([asdict(each) for each in dropped_tables])
-    else:
-        print_grid(_DROPPED, [_dropped_row(each) for each in dropped_tables])
+        print_json(rows)
+        return
+    for row, each in zip(rows, dropped, strict=True):
+        state = "its data are being deleted" if each.deleting else "can be brought back"
+        row |= {"name": each.full_name, "dropped": time_text(each.dropped_ms), "state": state}
+    print_grid(("name", "dropped", "by", "state", "id", "location"), rows)
 
 
-@tables.command("undrop")
+@tables_command.command("undrop")
 @click.argument("name")
 @click.option("--as", "new_name", metavar="NAME", help="Another name, if the old one is taken.")
 @click.option(
@@ -144,62 +139,45 @@ def undrop_table(catalog: Catalog, as_json: bool, name: str, new_name: str | Non
     _print_named("brought back", table, as_json=as_json)
 
 
-@tables.command("vacuum")
+@tables_command.command("vacuum")
 @click.argument("name", required=False)
-@click.option(
-    "--retain-hours",
-    type=Checked("retain_hours"),
-    default=168.0,
-    show_default=True,
-    help="Keep tables dropped more recently.",
-)
+@click.option("--retain-hours", type=Checked("retain_hours"), default=168.0, show_default=True, help="Keep tables dropped more recently.")
 @yes_option
 @_in_catalog
 def vacuum_dropped(catalog: Catalog, as_json: bool, name: str | None, retain_hours: float, yes: bool) -> None:
     """Delete the data of tables that were dropped by their names (of one name only, if given)."""
-    if not yes:
-        which = "of dropped tables" if name is None else f"of tables dropped as {name}"
-        click.confirm(f"delete the data {which}, dropped more than {retain_hours:g} hours ago?", abort=True, err=True)
+    which = "of dropped tables" if name is None else f"of tables dropped as {name}"
+    confirm(f"delete the data {which}, dropped more than {retain_hours:g} hours ago?", yes=yes)
     reports = catalog.vacuum(retain_hours, name=name)
     lines = [f"deleted: {each.location}; {each.deleted} files, {each.size_bytes} bytes" for each in reports]
-    if as_json:
-        print_json([asdict(each) for each in reports])
-    else:
-        click.echo("\n".join(lines) or "nothing to delete")
+    print_facts([asdict(each) for each in reports], as_json=as_json, text="\n".join(lines) or "nothing to delete")
 
 
 @click.group(cls=ListsByItself, no_args_is_help=False)
-def namespaces() -> None:
+def namespaces_command() -> None:
     """List, create and drop namespaces of tables."""
 
 
-@namespaces.command("list")
+@namespaces_command.command("list")
 @_in_catalog
 def list_namespaces(catalog: Catalog, as_json: bool) -> None:
     """List the namespaces, and where their managed tables are made."""
-    print_grid(_NAMESPACES, [asdict(each) for each in catalog.namespaces()], as_json=as_json)
+    print_grid(("name", "comment", "location"), [asdict(each) for each in catalog.namespaces()], as_json=as_json)
 
 
-@namespaces.command("create")
+@namespaces_command.command("create")
 @click.argument("name")
 @click.option("--comment", default="", help="What it is for.")
 @click.option("--location", metavar="LOCATION", help="Where its managed tables are made; default: below the root.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, callback=pairs, help="A property; may be repeated.")
 @_in_catalog
-def create_namespace(
-    catalog: Catalog,
-    as_json: bool,
-    name: str,
-    comment: str,
-    location: str | None,
-    properties: dict[str, str],
-) -> None:
+def create_namespace(catalog: Catalog, as_json: bool, name: str, comment: str, location: str | None, properties: dict[str, str]) -> None:
     """Create a namespace."""
     catalog.create_namespace(name, comment=comment, location=location, properties=properties)
     print_facts(asdict(catalog.namespace(name)), as_json=as_json, text=f"created: {name}")
 
 
-@namespaces.command("drop")
+@namespaces_command.command("drop")
 @click.argument("name")
 @_in_catalog
 def drop_namespace(catalog: Catalog, as_json: bool, name: str) -> None:
@@ -208,7 +186,7 @@ def drop_namespace(catalog: Catalog, as_json: bool, name: str) -> None:
     print_facts({"dropped": name}, as_json=as_json, text=f"dropped: {name}")
 
 
-@namespaces.command("root")
+@namespaces_command.command("root")
 @click.argument("location", required=False)
 @_in_catalog
 def root(catalog: Catalog, as_json: bool, location: str | None) -> None:
@@ -220,8 +198,3 @@ def root(catalog: Catalog, as_json: bool, location: str | None) -> None:
 
 def _kind(table: NamedTable) -> str:
     return "managed" if table.managed else "external"
-
-
-def _dropped_row(each: DroppedTable) -> dict[str, object]:
-    state = "its data are being deleted" if each.deleting else "can be brought back"
-    return {**asdict(each), "name": each.full_name, "dropped": time_text(each.dropped_ms), "state": state}

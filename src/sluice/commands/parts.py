@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -134,11 +134,17 @@ def print_json(content: object) -> None:
     click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
 
 
-def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None = None) -> None:
-    """Print facts as JSON, or as `text` (None: a line for each, with spaces in its name)."""
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless the caller said `--yes`; any other answer than yes ends the command."""
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def print_facts(facts: object, *, as_json: bool, text: str | None = None) -> None:
+    """Print facts as JSON, or as `text` (None: of a mapping a line for each, with spaces in its name)."""
     if as_json:
         print_json(facts)
-    elif text is not None:
+    elif text is not None or not isinstance(facts, Mapping):
         click.echo(text)
     else:
         for name, value in facts.items():
@@ -149,24 +155,24 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None 
                 click.echo(f"{name.replace('_', ' ')}: {'unknown' if value is None else value}")
 
 
-def print_grid(columns: Mapping[str, str], rows: Sequence[Mapping[str, object]], *, as_json: bool = False) -> None:
-    """Print the rows' values of the given keys under the given headings, or "none"; as JSON, the rows themselves."""
+def print_grid(keys: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool = False, **headings: str) -> None:
+    """Print the rows' values of these keys, or "none"; as JSON, the rows themselves.
+
+    A column's heading is its key with spaces, unless `headings` has another. It is of numbers, or of texts if one value is another.
+    """
     if as_json:
         print_json(rows)
         return
-    shown = [[row[key] for key in columns] for row in rows]
-    if not shown:
+    if not rows:
         click.echo("none")
         return
-    values = [_column(each) for each in zip(*shown, strict=True)]
-    draw(console_on(sys.stdout), pa.table(values, names=list(columns.values())), len(shown), null="")
-
-
-def _column(values: Sequence[object]) -> pa.Array:
-    """Numbers, or texts if one of the values is another."""
-    if all(each is None or type(each) is int for each in values):
-        return pa.array(values, pa.int64())
-    return pa.array([None if each is None else str(each) for each in values], pa.string())
+    columns: dict[str, pa.Array] = {}
+    for key in keys:
+        values = [row[key] for row in rows]
+        numbers = all(each is None or type(each) is int for each in values)
+        shown = values if numbers else [None if each is None else str(each) for each in values]
+        columns[headings.get(key, key.replace("_", " "))] = pa.array(shown, pa.int64() if numbers else pa.string())
+    draw(console_on(sys.stdout), pa.table(columns), len(rows), null="")
 
 
 timeout_option: Final = click.option(
@@ -174,11 +180,6 @@ timeout_option: Final = click.option(
 )
 
 
-@contextmanager
-def within(timeout_s: float | None) -> Iterator[Deadline | None]:
+def within(timeout_s: float | None) -> AbstractContextManager[Deadline | None]:
     """The deadline of a command, if it has one; requests to the coordinator in the block end with it."""
-    if timeout_s is None:
-        yield None
-        return
-    with bounding(timeout_s) as limit:
-        yield limit
+    return nullcontext() if timeout_s is None else bounding(timeout_s)

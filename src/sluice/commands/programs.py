@@ -1,26 +1,54 @@
-"""`sluice clients` and `sluice dev`: who uses a coordinator, and servers for development."""
+"""`sluice sql` and `sluice dev`: a shell for SQL, which is also a program for scripts, and servers for development."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import click
 
-from ..coordinator.api import connect, list_clients, release
-from ..coordinator.times import text_of as time_text
-from ..dev.moto_server import S3DevServer
-from .parts import Checked, all_of, coordinator_option, json_option, print_grid, print_json
+from ..coordinator.api import connect, release
+from ..dev import S3DevServer
+from .parts import Checked, all_of, coordinator_option, json_option, pairs, print_facts, storage_option
 
 
-@click.command("clients")
-@all_of(coordinator_option, json_option)
-def clients_command(coordinator: str | None, as_json: bool) -> None:
-    """List the clients connected to a coordinator, oldest first."""
-    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(connect(coordinator))]
-    columns = {"host": "host", "pid": "process", "application": "application", "since": "since", "version": "sluice"}
-    print_grid(columns, rows, as_json=as_json)
+@click.command("sql")
+@click.option("-e", "--execute", "texts", multiple=True, metavar="TEXT", help="Carry out these statements; may be repeated.")
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Carry out a file's statements; - is standard input.",
+)
+@click.option("--json", "form", flag_value="json", help="Print a line of JSON for each row.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="local: this process (DuckDB for queries); spark; auto: local, and Spark for what needs it.",
+)
+@click.option(
+    "--arg", "args", multiple=True, metavar="NAME=VALUE", callback=pairs, help="The value, a text, of the parameter :NAME; may be repeated."
+)
+@click.option("--max-rows", type=Checked("max_rows"), default=1000, show_default=True, help="Rows of a table on the screen, at most.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark's master, if Spark is started.")
+@click.option("--spark-log", is_flag=True, help="Show what Spark logs; otherwise only errors are shown.")
+@all_of(coordinator_option, storage_option)
+def sql_command(**options: Any) -> None:
+    """Carry out SQL: typed in a shell, or from -e, -f or standard input.
+
+    Statements end with a semicolon. One line on standard error says which engine carried each out. The first error ends a script:
+    with exit status 2 if the statement must be changed, otherwise 1.
+    """
+    from ..shell.running import Shell, ShellOptions  # loads a parser of SQL
+
+    sys.exit(Shell(ShellOptions(**options)).run())
 
 
 @click.command("dev")
@@ -33,11 +61,8 @@ def dev_command(coordinator: str | None, latency_ms: float, bucket: str, as_json
     with S3DevServer(latency_ms, bucket) as server:
         connect(coordinator)
         settings = {**server.env, "SLUICE_COORDINATOR": coordinator or "embedded://"}
-        if as_json:
-            print_json(settings)
-        else:
-            for name, value in settings.items():
-                click.echo(f"export {name}={value}")
+        print_facts(settings, as_json=as_json, text="\n".join(f"export {name}={value}" for name, value in settings.items()))
+        if not as_json:
             click.echo(f"# a place for tables: s3://{bucket}/...   Ctrl-C ends the servers and forgets what they hold", err=True)
         sys.stdout.flush()
         try:

@@ -13,11 +13,8 @@ from ..lazy import attach
 if TYPE_CHECKING:
     from .admission.change import Change, Reads, touched_by_reads
     from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
-    from .admission.submission import require_room, submit, submit_together
-    from .admission.validation import commit_by_application, operation_that_lost, validate
-    from .catalog.dropped import close_named, dropped_as, dropped_tables, find_name, forget_dropped, reopen_dropped, schedule_removal
-    from .catalog.meaning import CatalogClient, NameState, look_up, require_free
-    from .catalog.names import TableName
+    from .admission.submission import commit_by_application, operation_that_lost, require_room, submit, submit_together, validate
+    from .catalog.names import CatalogClient, NameState, TableName, look_up, require_free
     from .catalog.namespaces import (
         alter_namespace,
         create_namespace,
@@ -28,33 +25,44 @@ if TYPE_CHECKING:
         root_of,
         set_root,
     )
-    from .catalog.naming import claim_name, register_name, remove_name, rename_table
+    from .catalog.naming import (
+        claim_name,
+        close_named,
+        dropped_as,
+        dropped_tables,
+        find_name,
+        forget_dropped,
+        register_name,
+        remove_name,
+        rename_table,
+        reopen_dropped,
+        schedule_removal,
+    )
     from .commit.consistent_cut import version_beside, versions_together
-    from .commit.listing import Queued, RefusedTransaction, list_queue, list_refused
     from .commit.outcomes import Commit, Outcome
+    from .commit.queue import list_queue, list_refused
     from .commit.retention import gone_and_busy, needed_versions
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue
     from .errors import naming
     from .examination import examine_nodes
+    from .leases.blocking import break_lease, list_leases, place_of_table
     from .leases.consumers import Hold, consumers_of, hold_consumer
-    from .leases.lease import Lease, Priority, TableLeases, lent, priority_after
-    from .leases.listing import break_lease, list_broken, list_leases, place_of_table
+    from .leases.guard import list_broken
+    from .leases.lease import Lease, LeaseOn, Priority, TableLeases, lease, lease_on, lease_on_table, leases, lent, priority_after
     from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
-    from .leases.requests import LeaseOn, lease, lease_on, lease_on_table, leases
     from .leases.scopes import PartitionScope
+    from .limits import DEFAULT_TIMEOUT_S
     from .nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
     from .nodes.checkpoint_claim import claim_checkpoint
     from .nodes.context import TableContext
     from .nodes.coordinator_id import named_after_coordinator, require_coordinator, require_one_coordinator, require_own_coordinator
     from .nodes.creation import check_tree, known_locations, make_tree, only_begun, register_beside_log, remove_new_tree, require_settled
     from .nodes.identity import Owner, another_id, id_in, owner_of, term_of
-    from .nodes.layout import TableTree
-    from .nodes.lease_places import Place
-    from .nodes.lease_records import EXCLUSIVE, SHARED, Broken
+    from .nodes.layout import Place, TableTree
     from .nodes.plans import close_plan, open_plan
     from .nodes.presence import clear_graves, list_clients
-    from .nodes.records import Head
+    from .nodes.records import EXCLUSIVE, SHARED, Head
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .publication.log_checks import refuse_old_data
     from .publication.rebuilding import (
@@ -66,9 +74,8 @@ if TYPE_CHECKING:
         sealing_version,
     )
     from .publication.waiting import VersionWatch
-    from .rules.explain.decision import Explanation
     from .service.address import Address
-    from .service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, SystemClock, Timeout, bounding, within_this_call
+    from .service.clock import Clock, Deadline, SystemClock, Timeout, bounding, within_this_call
     from .service.connect import connect, release, start_embedded
     from .service.store import CoordinationStore
 else:

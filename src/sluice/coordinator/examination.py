@@ -9,11 +9,10 @@ from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
 from ..storage.log.paths import commit_path
 from .errors import UnknownFormat
 from .formats import MalformedRecord
-from .leases.listing import list_leases
+from .leases.blocking import list_leases
 from .nodes.context import TableContext
 from .nodes.creation import check_tree
-from .nodes.layout import NODES_OF_TABLES, SlotName, VerdictName
-from .nodes.lease_places import Place
+from .nodes.layout import NODES_OF_TABLES, Place, SlotName, VerdictName
 from .nodes.records import BatchRecord, Head, Published
 
 _HOUR_MS: Final = 3_600_000

@@ -1,14 +1,20 @@
 """Whether all is well with a coordinator and its tables, and so whether a server may be taken out.
 
 Five questions, each answered yes, no, or "this cannot be known from here", with a sentence about the observation.
+
+Each server is asked for its state with the four-letter word `srvr`, which is open by default (see "ZooKeeper Commands: The Four
+Letter Words" in ZooKeeper's administrator's guide). If an operator has closed it (`4lw.commands.whitelist`), an answer shows only
+that the server runs.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ..storage.arguments import checked
@@ -24,15 +30,34 @@ from .rules.intent import Intent
 from .service.address import Address
 from .service.clock import Clock, SystemClock, bounding
 from .service.connect import connect, hosts_of
-from .service.ensemble import Server, ask_servers, await_sync
 from .service.store import CoordinationStore, Create, Delete
-from .service.zookeeper.trust import Trust
+from .service.zookeeper.trust import Line, Tls, Trust
 
 DEFAULT_BOUND_S: Final = 10.0
 """The longest acceptable wait of a commit or a publication, in seconds."""
 
 _ASKING_S: Final = 2.0
 _NAMED_MAX: Final = 5
+_ANSWER_MAX: Final = 1 << 16
+_PAUSE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server: `state` is "leader", "follower", "observer", "standalone", "not serving", "away" or "closed".
+
+    "not serving": it runs but belongs to no quorum; "away": it does not answer; "closed": it answers without its state.
+    `zxid` is the number of its last transaction; -1 if it is unknown.
+    """
+
+    host: str
+    state: str
+    zxid: int = -1
+
+    @property
+    def serves(self) -> bool | None:
+        """Whether clients may use it; None if unknown."""
+        return None if self.state == "closed" else self.state in ("leader", "follower", "observer", "standalone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +93,21 @@ def health(coordinator: str | None = None, *, bound_s: float = DEFAULT_BOUND_S, 
     one. `timeout_s` limits the requests to the servers and those to the tables, each. A bad state is not an exception;
     raises InvalidRequest and UnknownScheme for an invalid address or time.
     """
-    address, clock = Address.parse(coordinator), SystemClock()
+    address, clock, began = Address.parse(coordinator), SystemClock(), time.monotonic()
+    path = f"/health-{uuid.uuid4().hex}"
     with bounding(timeout_s, clock):
-        commits, session = _commits(coordinator)
-        tables = _tables(session, clock, bound_s) if session is not None else _unseen("the coordinator cannot be asked")
+        try:
+            session = connect(coordinator)
+            session.apply([Create(path, ephemeral=True), Delete(path)])
+        except SluiceError as trouble:
+            commits = Check("commits", False, f"a write of this client does not go through: {trouble.message}")
+            tables = _unseen("the coordinator cannot be asked")
+        else:
+            took_ms = 1000 * (time.monotonic() - began)
+            commits = Check("commits", True, f"a write of this client went through the quorum in {took_ms:.0f} ms")
+            tables = _tables(session, clock, bound_s)
     servers, ensemble = _ensemble(address, min(timeout_s, _ASKING_S))
     return Health((*ensemble, commits, *tables), servers)
-
-
-def _commits(coordinator: str | None) -> tuple[Check, CoordinationStore | None]:
-    began = time.monotonic()
-    path = f"/health-{uuid.uuid4().hex}"
-    try:
-        session = connect(coordinator)
-        session.apply([Create(path, ephemeral=True), Delete(path)])
-    except SluiceError as trouble:
-        return Check("commits", False, f"a write of this client does not go through: {trouble.message}"), None
-    return Check("commits", True, f"a write of this client went through the quorum in {1000 * (time.monotonic() - began):.0f} ms"), session
 
 
 # -- the servers -----------------------------------------------------------------------------------------------------------
@@ -98,9 +121,50 @@ def _ensemble(address: Address, timeout_s: float) -> tuple[tuple[Server, ...], t
     if not hosts:
         reason = "where the embedded server is cannot be known: it does not run"
         return (), (Check("servers", None, reason), Check("in sync", None, reason))
-    look = partial(ask_servers, hosts, tls=Trust.of(address).tls if address.tls else None, timeout_s=timeout_s)
-    servers, behind = await_sync(look, timeout_s)
-    return tuple(servers), judge_servers(servers, behind)
+    servers, behind = _await_sync(hosts.split(","), Trust.of(address).tls if address.tls else None, timeout_s)
+    return servers, judge_servers(servers, behind)
+
+
+def _await_sync(names: Sequence[str], tls: Tls | None, timeout_s: float) -> tuple[tuple[Server, ...], tuple[str, ...]]:
+    """The servers, and those that did not reach, in time, the transaction that the leader had at the first look.
+
+    All are asked in parallel.
+    """
+    target: int | None = None
+    end = 0.0
+    with ThreadPoolExecutor(len(names), thread_name_prefix="sluice-health") as pool:
+        while True:
+            servers = tuple(pool.map(lambda name: _ask(name, tls, timeout_s), names))
+            if target is None:
+                target = max((each.zxid for each in servers if each.state == "leader"), default=-1)
+                end = time.monotonic() + timeout_s  # a server that does not answer may take the first look's whole time
+            behind = tuple(each.host for each in servers if each.serves and 0 <= each.zxid < target)
+            if not behind or time.monotonic() >= end:
+                return servers, behind
+            time.sleep(_PAUSE_S)
+
+
+def _ask(name: str, tls: Tls | None, timeout_s: float) -> Server:
+    host, _, port = name.rpartition(":")
+    address = (host.strip("[]"), int(port))
+    try:
+        with Line(tls).connect(address, timeout=timeout_s) if tls else socket.create_connection(address, timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(b"srvr")
+            answer = b""
+            while len(answer) < _ANSWER_MAX and (chunk := connection.recv(4096)):
+                answer += chunk
+    except OSError:
+        return Server(name, "away")
+    return _server(name, answer.decode(errors="replace"))
+
+
+def _server(name: str, answer: str) -> Server:
+    mode = re.search(r"^Mode: (\w+)", answer, re.MULTILINE)
+    if mode is None:
+        return Server(name, "not serving" if "not currently serving" in answer else "closed")
+    zxid = re.search(r"^Zxid: 0x([0-9a-f]+)", answer, re.MULTILINE)
+    return Server(name, mode[1], int(zxid[1], 16) if zxid else -1)
 
 
 def judge_servers(servers: Sequence[Server], behind: Sequence[str]) -> tuple[Check, Check]:

@@ -1,9 +1,12 @@
-"""DELETE, UPDATE and MERGE with Delta's arguments, and what `DeltaTable` hands out: builders of a merge, an OPTIMIZE and a table."""
+"""DELETE, UPDATE and MERGE with Delta's arguments, of a table's part in a transaction, too; and what `DeltaTable` hands out: builders of a
+merge, an OPTIMIZE and a table.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
@@ -12,10 +15,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 
+from ..spark_integration.active_session import evolves_schemas
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.analysis import Clause, MergeRequest
-from ..spark_integration.rows.definitions import defined_in
-from ..statements.definitions.tables import Definition
+from ..spark_integration.rows.assignments import as_the_table_stores, defined_in
+from ..spark_integration.rows.merge import merge_rows
+from ..statements.definitions import Definition
 from ..statements.maintenance import Optimization
 from ..statements.reports import affected, merged
 from ..statements.spark.queries import frame
@@ -23,6 +28,8 @@ from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY
+from ..storage.schema.datatypes import StructType as TableSchema
+from ..tables.joint_transaction import JointTransaction, Named
 from ..tables.write.merging import RowCounts, check_clauses
 from ..tables.write.terms import WriteArgs
 
@@ -46,44 +53,36 @@ class DeltaMergeBuilder:
         self._request = request
         self._execute = execute
 
-    def whenMatchedUpdate(
-        self,
-        condition: Expression | None = None,
-        set: Assignments | None = None,
-    ) -> DeltaMergeBuilder:
+    def whenMatchedUpdate(self, condition: Expression | None = None, set: Assignments | None = None) -> DeltaMergeBuilder:
         """Give the columns in `set` new values, in rows that match and satisfy `condition`. Raises ValueError, TypeError."""
         values = assignments(set, "set in whenMatchedUpdate")
-        return self._with(Clause("matched", "update", expression(condition), values))
+        return self._with(Clause("matched", "update", condition, values))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Give every column the value of the source's column of that name, in rows that match and satisfy `condition`."""
-        return self._with(Clause("matched", "update_all", expression(condition)))
+        return self._with(Clause("matched", "update_all", condition))
 
     def whenMatchedDelete(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Delete rows that match and satisfy `condition`."""
-        return self._with(Clause("matched", "delete", expression(condition)))
+        return self._with(Clause("matched", "delete", condition))
 
     def whenNotMatchedInsert(self, condition: Expression | None = None, values: Assignments | None = None) -> DeltaMergeBuilder:
         """Insert a row of these values for each row of the source that matches none and satisfies `condition`."""
         assigned = assignments(values, "values in whenNotMatchedInsert")
-        return self._with(Clause("not_matched", "insert", expression(condition), assigned))
+        return self._with(Clause("not_matched", "insert", condition, assigned))
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Insert each row of the source that matches none and satisfies `condition`, column by column."""
-        return self._with(Clause("not_matched", "insert_all", expression(condition)))
+        return self._with(Clause("not_matched", "insert_all", condition))
 
-    def whenNotMatchedBySourceUpdate(
-        self,
-        condition: Expression | None = None,
-        set: Assignments | None = None,
-    ) -> DeltaMergeBuilder:
+    def whenNotMatchedBySourceUpdate(self, condition: Expression | None = None, set: Assignments | None = None) -> DeltaMergeBuilder:
         """Give columns new values in rows of the table that no row of the source matches; all may name the table's columns only."""
         values = assignments(set, "set in whenNotMatchedBySourceUpdate")
-        return self._with(Clause("not_matched_by_source", "update", expression(condition), values))
+        return self._with(Clause("not_matched_by_source", "update", condition, values))
 
     def whenNotMatchedBySourceDelete(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Delete rows of the table that no row of the source matches."""
-        return self._with(Clause("not_matched_by_source", "delete", expression(condition)))
+        return self._with(Clause("not_matched_by_source", "delete", condition))
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
         """Add columns that the source has and the table lacks, in `updateAll` and `insertAll` and where an assignment names them."""
@@ -114,8 +113,14 @@ class RowChanges(ABC):
         """Frames of the table, whose columns mean the table's in expressions."""
 
     @abstractmethod
+    def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
+        """Carry a change out. Returns how many rows it changed; None if it was done before."""
+
     def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
         """Carry a change out. Returns the counts, as Delta Lake does."""
+        with as_spark_users_know():
+            counts = self._counts(request, attempts, terms)
+            return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
 
     def delete(self, condition: Expression | None = None, *, attempts: int = 1, **terms: Unpack[WriteArgs]) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
@@ -125,12 +130,7 @@ class RowChanges(ABC):
         return self._changed(MergeRequest.delete(condition, alias=self._alias, frames=self._frames), attempts, terms)
 
     def update(
-        self,
-        condition: Expression | None = None,
-        set: Assignments | None = None,
-        *,
-        attempts: int = 1,
-        **terms: Unpack[WriteArgs],
+        self, condition: Expression | None = None, set: Assignments | None = None, *, attempts: int = 1, **terms: Unpack[WriteArgs]
     ) -> DataFrame:
         """Give the columns in `set` new values, in the rows that satisfy a condition. Returns one row: num_affected_rows.
 
@@ -144,18 +144,55 @@ class RowChanges(ABC):
         """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
         return DeltaMergeBuilder(MergeRequest(source, condition, target_alias=self._alias, frames=self._frames), self._changed)
 
-    def _report(self, request: MergeRequest, counts: RowCounts | None) -> DataFrame:
-        """How many rows a change changed; None: it was done before."""
-        return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
+
+class TablePart(RowChanges):
+    """`t[table]` of `with sluice.transaction(spark, ...) as t`: operations that become one commit with the others of `t`.
+
+    Each sees what the ones before it did. Metrics are those of `DeltaTable`'s methods. `t.part(table)` has those that need no Spark.
+    """
+
+    def __init__(self, spark: SparkSession, transaction: JointTransaction, table: Named, alias: str | None = None) -> None:
+        super().__init__(spark, alias)
+        self._transaction = transaction
+        self._table = table
+
+    def alias(self, aliasName: str) -> TablePart:
+        """The same part, whose columns may be named after `aliasName`."""
+        return TablePart(self._spark, self._transaction, self._table, aliasName)
+
+    def append(self, rows: Any, *, merge_schema: bool = False) -> None:
+        """Add rows: a DataFrame, whose values are cast as Spark casts them for its own tables, or Arrow data."""
+        evolves = merge_schema or evolves_schemas(self._spark)
+        with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
+            self._transaction.part(self._table).append(fitting, merge_schema=evolves)
+
+    def overwrite(self, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
+        evolves = merge_schema or evolves_schemas(self._spark)
+        with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
+            self._transaction.part(self._table).overwrite(fitting, where, dynamic=dynamic, merge_schema=evolves)
+
+    def _stored(self, rows: Any, *, evolves: bool) -> AbstractContextManager[Any]:
+        if not isinstance(rows, DataFrame):
+            return nullcontext(rows)
+        return as_the_table_stores(rows, self._transaction.part(self._table).struct, evolves=evolves)
+
+    def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
+        if attempts != 1 or any(value is not None for value in terms.values()):
+            raise InvalidRequest(
+                "attempts, isolation, key and the like belong to the whole transaction: give them to sluice.transaction, not to one of "
+                "its operations"
+            )
+        return merge_rows(self._transaction.part(self._table), self._spark, request)
 
 
 @checked
 class DeltaOptimizeBuilder:
     """Which partitions to optimize, and how; `DeltaTable.optimize` makes one."""
 
-    def __init__(self, run: Callable[[Optimization], DataFrame], optimization: Optimization | None = None) -> None:
+    def __init__(self, run: Callable[[Optimization], DataFrame]) -> None:
         self._run = run
-        self._asked = optimization or Optimization()
+        self._asked = Optimization()
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
         """Only the partitions that satisfy this condition in SQL, which names partition columns only; of several, all must hold."""
@@ -194,29 +231,24 @@ class DeltaTableBuilder(Generic[_Made]):
 
     def __init__(self, spark: SparkSession, how: str, make: Callable[[Definition], _Made]) -> None:
         self._spark = spark
-        self._how = how
         self._make = make
-        self._name: str | None = None
-        self._location: str | None = None
-        self._comment: str | None = None
         self._columns: list[StructField] = []
-        self._partition_by: tuple[str, ...] = ()
-        self._cluster_by: tuple[str, ...] = ()
-        self._properties: dict[str, str] = {}
+        self._definition = Definition(how, None, None, TableSchema(()), (), {}, None)
+        """What is said so far; the columns become its schema at the end."""
 
     def tableName(self, identifier: str) -> DeltaTableBuilder[_Made]:
         """The table's name, `table` or `namespace.table`; or its path as delta.`/path`. Raises TypeError."""
-        self._name = identifier
+        self._definition = replace(self._definition, name=identifier)
         return self
 
     def location(self, location: str) -> DeltaTableBuilder[_Made]:
         """The folder of the table, as for `DeltaTable.forPath`. Raises TypeError."""
-        self._location = location
+        self._definition = replace(self._definition, location=location)
         return self
 
     def comment(self, comment: str) -> DeltaTableBuilder[_Made]:
         """A comment that describes the table. Raises TypeError."""
-        self._comment = comment
+        self._definition = replace(self._definition, comment=comment)
         return self
 
     def addColumn(
@@ -233,8 +265,6 @@ class DeltaTableBuilder(Generic[_Made]):
         `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one. Raises UnsupportedFeature for an identity
         column, whose rows the writer would number: sluice does not.
         """
-        if type(dataType) is not str and not isinstance(dataType, DataType):
-            required_type("the type of a column must be str or DataType", [dataType])
         _check_generated(colName, generatedAlwaysAs, generatedByDefaultAs)
         kind = dataType if isinstance(dataType, DataType) else DataType.fromDDL(dataType)
         metadata = {} if comment is None else {_KEPT: comment}
@@ -258,37 +288,26 @@ class DeltaTableBuilder(Generic[_Made]):
 
     def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[_Made]:
         """The columns by which the table is partitioned, one by one or as a list. Raises TypeError."""
-        self._partition_by = names(cols, "a partitioning")
+        self._definition = replace(self._definition, partition_by=names(cols, "a partitioning"))
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[_Made]:
         """The columns by which the table is clustered, one by one or as a list. Raises TypeError."""
-        self._cluster_by = names(cols, "a clustering")
+        self._definition = replace(self._definition, cluster_by=names(cols, "a clustering"))
         return self
 
     def property(self, key: str, value: str) -> DeltaTableBuilder[_Made]:
         """A property of the table (docs/configuration.md). Raises TypeError."""
-        self._properties[key] = value
+        self._definition = replace(self._definition, properties={**self._definition.properties, key: value})
         return self
 
     def execute(self) -> _Made:
         """Create or replace the table. Raises AnalysisException if one exists, or does not exist, and for columns that do not fit."""
-        if self._name is None and self._location is None:
+        if self._definition.name is None and self._definition.location is None:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
         with as_spark_users_know():
             schema = defined_in(self._spark, StructType(self._columns))
-            return self._make(
-                Definition(
-                    self._how,
-                    self._name,
-                    self._location,
-                    schema,
-                    self._partition_by,
-                    dict(self._properties),
-                    self._comment,
-                    self._cluster_by,
-                )
-            )
+            return self._make(replace(self._definition, schema=schema))
 
 
 def _check_generated(column: str, always: object, by_default: object) -> None:
@@ -320,13 +339,6 @@ def _not_numbered(column: str, why: str) -> UnsupportedFeature:
 
 
 # -- arguments: the same exception classes and key words as Delta's for the same mistakes -----------------------------------
-
-
-def expression(value: Expression | None, argument: str = "condition") -> Expression | None:
-    """A condition: a Column or SQL text. Raises TypeError."""
-    if value is None or isinstance(value, (Column, str)):
-        return value
-    raise TypeError(f"{argument} must be a Spark SQL Column or a string, an expression in SQL; it is {value!r} of {type(value)}")
 
 
 def assignments(value: Assignments | None, argument: str) -> dict[str, Expression]:

@@ -23,8 +23,7 @@ from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
 from ..tables.write.transaction_end import ATTEMPTS, repeated
-from .builders import DeltaMergeBuilder, assignments, expression
-from .joint import TablePart
+from .builders import DeltaMergeBuilder, TablePart, assignments
 from .tables import DeltaTable
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 _TARGET: Final = "target"
 _SOURCE: Final = "source"
+_NUMBER: Final = "sluice_row_number"
 
 
 @checked
@@ -97,7 +97,10 @@ class Stream:
             opened(address)  # so that a missing table is noticed at once
 
         def write(frame: DataFrame, batch: Batch) -> None:
-            rows = frame if newest_by is None else _newest(frame, keys, newest_by)
+            rows = frame
+            if newest_by is not None:  # of equal ones any
+                order = Window.partitionBy(*keys).orderBy(F.col(newest_by).desc_nulls_last())
+                rows = frame.withColumn(_NUMBER, F.row_number().over(order)).where(F.col(_NUMBER) == 1).drop(_NUMBER)
             place = Place(address.location, address.coordinator, address.storage_options)
             target = DeltaTable(frame.sparkSession, place, opened(address)).alias(_TARGET)
             begun = target.merge(rows.alias(_SOURCE), condition)
@@ -108,10 +111,7 @@ class Stream:
             return BatchWriter(self._df, [address], write)
 
     def for_each_batch(
-        self,
-        work: Callable[[DataFrame, JointTransaction], None],
-        *tables: Table | str | os.PathLike[str],
-        attempts: int = ATTEMPTS,
+        self, work: Callable[[DataFrame, JointTransaction], None], *tables: Table | str | os.PathLike[str], attempts: int = ATTEMPTS
     ) -> BatchWriter:
         """Call `work(batch, t)` for each batch, in a transaction over these tables that commits when it returns.
 
@@ -187,7 +187,7 @@ def _clauses(usual: UsualClauses) -> list[Clause]:
     clauses: list[Clause] = []
     delete, update, insert = usual.get("matched_delete"), usual.get("matched_update", True), usual.get("not_matched_insert", True)
     if delete is not None:
-        clauses.append(Clause("matched", "delete", expression(delete, "matched_delete")))
+        clauses.append(Clause("matched", "delete", delete))
     if isinstance(update, Mapping):
         clauses.append(Clause("matched", "update", None, assignments(dict(update), "matched_update")))
     elif update:
@@ -199,13 +199,6 @@ def _clauses(usual: UsualClauses) -> list[Clause]:
     if not clauses:
         raise InvalidRequest("the merge does nothing: give matched_update, matched_delete, not_matched_insert or clauses")
     return clauses
-
-
-def _newest(frame: DataFrame, keys: Sequence[str], by: str) -> DataFrame:
-    """Of the rows of each key the one with the largest value; of equal ones any."""
-    number = "sluice_row_number"
-    order = Window.partitionBy(*keys).orderBy(F.col(by).desc_nulls_last())
-    return frame.withColumn(number, F.row_number().over(order)).where(F.col(number) == 1).drop(number)
 
 
 def _quoted(name: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import IllegalArgumentException
@@ -12,11 +12,13 @@ from pyspark.sql.types import StructType
 
 from ..spark_integration.active_session import use_session, user_metadata_of
 from ..spark_integration.errors import as_spark_users_know
+from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.analysis import MergeRequest
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
-from ..statements.definitions.tables import Definition, made, named
+from ..spark_integration.session.names import path_in
+from ..statements.definitions import Definition, made, named
 from ..statements.maintenance import Optimization, run_optimize
 from ..statements.places import exists, opened
 from ..statements.reports import NOTHING, detail, history, restored
@@ -24,13 +26,13 @@ from ..statements.request import Place
 from ..statements.spark.queries import frame
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..tables.catalog import Catalog
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
 from ..tables.write.terms import ChangeArgs, WriteArgs
 from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, RowChanges, milliseconds
-from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,6 +42,16 @@ __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTabl
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 # So many of the frames that `toDF` gave are remembered: their columns may be used in expressions.
 _FRAMES_MAX: Final = 16
+_PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
+_HADOOP: Final = {
+    "fs.s3a.access.key": "access_key_id",
+    "fs.s3a.secret.key": "secret_access_key",
+    "fs.s3a.session.token": "session_token",
+    "fs.s3a.endpoint": "endpoint_url",
+    "fs.s3a.endpoint.region": "region",
+    "fs.s3a.path.style.access": "path_style",
+}
+_TLS: Final = "fs.s3a.connection.ssl.enabled"
 
 
 @checked
@@ -100,13 +112,7 @@ class DeltaTable(RowChanges):
             return cls._at(spark, place_of_name(tableOrViewName, coordinator, storage_options))
 
     @classmethod
-    def isDeltaTable(
-        cls,
-        sparkSession: SparkSession,
-        identifier: str,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> bool:
+    def isDeltaTable(cls, sparkSession: SparkSession, identifier: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
         """Whether there is a Delta table at this path, be it sluice's or not."""
         _session(sparkSession)
         with as_spark_users_know():
@@ -114,44 +120,28 @@ class DeltaTable(RowChanges):
 
     @classmethod
     def create(
-        cls,
-        sparkSession: SparkSession | None = None,
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        cls, sparkSession: SparkSession | None = None, *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a new table; executing it raises AnalysisException if there is one. Without a session it takes the active one."""
         return cls._builder("create", sparkSession, coordinator, storage_options)
 
     @classmethod
     def createIfNotExists(
-        cls,
-        sparkSession: SparkSession | None = None,
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        cls, sparkSession: SparkSession | None = None, *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a new table; executing it returns the existing one, unchanged, if there is one."""
         return cls._builder("createIfNotExists", sparkSession, coordinator, storage_options)
 
     @classmethod
     def replace(
-        cls,
-        sparkSession: SparkSession | None = None,
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        cls, sparkSession: SparkSession | None = None, *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
         """Describe what an existing table becomes, without rows; executing it raises AnalysisException if there is none."""
         return cls._builder("replace", sparkSession, coordinator, storage_options)
 
     @classmethod
     def createOrReplace(
-        cls,
-        sparkSession: SparkSession | None = None,
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        cls, sparkSession: SparkSession | None = None, *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
         """Describe a table that is made, or that an existing one becomes, without rows."""
         return cls._builder("createOrReplace", sparkSession, coordinator, storage_options)
@@ -172,7 +162,12 @@ class DeltaTable(RowChanges):
         """
         spark = _session(sparkSession)
         with as_spark_users_know():
-            place = place_of_parquet(identifier, coordinator, storage_options)
+            folder = _PARQUET.fullmatch(identifier.strip())
+            if folder is None:
+                raise InvalidRequest(
+                    f"{identifier!r} names no folder of Parquet files; write it as parquet.`/a/path`", identifier=identifier
+                )
+            place = place_of_path(folder["path"].replace("``", "`"), {}, coordinator, storage_options)
             use_session(spark)
             partitions = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
             if partitions is not None and not isinstance(partitions, StructType):
@@ -195,18 +190,24 @@ class DeltaTable(RowChanges):
         cls, how: str, session: SparkSession | None, coordinator: str | None, storage_options: Mapping[str, str] | None
     ) -> DeltaTableBuilder[DeltaTable]:
         spark = _session(SparkSession.getActiveSession() if session is None else session)
-        return DeltaTableBuilder(spark, how, partial(cls._made, spark, coordinator, storage_options))
 
-    @classmethod
-    def _made(
-        cls, spark: SparkSession, coordinator: str | None, storage_options: Mapping[str, str] | None, wanted: Definition
-    ) -> DeltaTable:
-        where = place_of_new(wanted.name, wanted.location, coordinator, storage_options)
-        use_session(spark)
-        if isinstance(where, Place):
-            return cls(spark, where, made(where, wanted))
-        table = named(where, wanted)
-        return cls(spark, Place(table.location, coordinator, table.access.address.storage_options, wanted.name), table)
+        def make(definition: Definition) -> DeltaTable:
+            name, location = definition.name, definition.location
+            path = None if name is None else path_in(name)
+            if path is not None and location is not None and path != location:
+                raise InvalidRequest(
+                    f"the name {name} and the location {location!r} are different paths; give one of them", location=location
+                )
+            if path is not None or name is None:
+                place = place_of_path(path or location or "", {}, coordinator, storage_options)
+                use_session(spark)
+                return cls(spark, place, made(place, definition))
+            catalog = Catalog(coordinator, storage_options=default_storage_options() if storage_options is None else storage_options)
+            use_session(spark)
+            table = named(catalog, definition)
+            return cls(spark, Place(table.location, coordinator, table.access.address.storage_options, name), table)
+
+        return DeltaTableBuilder(spark, how, make)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -248,10 +249,11 @@ class DeltaTable(RowChanges):
         """Rewrite files as fewer, larger or ordered ones; the builder says which and how. With `if_version` nothing may come between that
         version and the commits.
         """
-        return DeltaOptimizeBuilder(partial(self._optimized, terms))
 
-    def _optimized(self, terms: ChangeArgs, optimization: Optimization) -> DataFrame:
-        return frame(self._spark, run_optimize(self._table, optimization, **self._said(terms)))
+        def run(optimization: Optimization) -> DataFrame:
+            return frame(self._spark, run_optimize(self._table, optimization, **self._said(terms)))
+
+        return DeltaOptimizeBuilder(run)
 
     def vacuum(self, retentionHours: float | None = None, *, force: bool = False) -> DataFrame:
         """Delete files that no version within retention needs, as `sluice.Table.vacuum` does. Returns an empty DataFrame.
@@ -286,23 +288,19 @@ class DeltaTable(RowChanges):
 
         Raises UnsupportedFeature unless `isShallow`, AnalysisException for a table at `target` unless `replace`.
         """
-        with as_spark_users_know():
-            return self._cloned(target, isShallow, replace, properties)
+        return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
         self, version: int, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
     ) -> DeltaTable:
         """Like `clone`, with the rows of a version."""
-        with as_spark_users_know():
-            return self._cloned(target, isShallow, replace, properties, version=version)
+        return self._cloned(target, isShallow, replace, properties, version=version)
 
     def cloneAtTimestamp(
         self, timestamp: str, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
     ) -> DeltaTable:
         """Like `clone`, with the rows of the version of a time, in the session's time zone."""
-        with as_spark_users_know():
-            at = milliseconds(self._spark, timestamp)
-            return self._cloned(target, isShallow, replace, properties, timestamp=at)
+        return self._cloned(target, isShallow, replace, properties, timestamp=timestamp)
 
     def generate(self, mode: str) -> None:
         """Write manifests for engines that read files by lists: `mode` is "symlink_format_manifest", in any case of letters."""
@@ -340,29 +338,28 @@ class DeltaTable(RowChanges):
         properties: dict[str, str] | None,
         *,
         version: int | None = None,
-        timestamp: int | None = None,
+        timestamp: str | None = None,
     ) -> DeltaTable:
-        if not shallow:
-            raise UnsupportedFeature(
-                f"the clone to {target} would be a deep one, which copies files: give isShallow=True, or read the table and write the copy",
-                features=["deep clone"],
-            )
-        place = place_of_path(target, {}, self._place.coordinator, self._place.storage_options)
-        made = self._table.clone(target, version, timestamp, replace=over, properties=properties)
-        return DeltaTable(self._spark, place, made)
+        with as_spark_users_know():
+            at = None if timestamp is None else milliseconds(self._spark, timestamp)
+            if not shallow:
+                raise UnsupportedFeature(
+                    f"the clone to {target} would be a deep one, which copies files: give isShallow=True, or read the table and write the "
+                    "copy",
+                    features=["deep clone"],
+                )
+            place = place_of_path(target, {}, self._place.coordinator, self._place.storage_options)
+            return DeltaTable(self._spark, place, self._table.clone(target, version, at, replace=over, properties=properties))
 
     def _said(self, terms: Mapping[str, Any]) -> Any:
         """The terms, with the text for the history in the session's settings unless they have one."""
         return terms if terms.get("user_metadata") is not None else {**terms, "user_metadata": user_metadata_of(self._spark)}
 
-    def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
-        """Change rows as one commit, with the text for the history in the session's settings, unless the terms have one."""
-
+    def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
         def work(part: Transaction) -> RowCounts | None:
             return None if part.repeated() is not None else merge_rows(part, self._spark, request)
 
-        with as_spark_users_know():
-            return self._report(request, self._table.transact(work, attempts=attempts, **self._said(terms)))
+        return self._table.transact(work, attempts=attempts, **self._said(terms))
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -370,3 +367,40 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if spark is None:
         raise AssertionError("there is no SparkSession: give one, or make one active")
     return spark
+
+
+# -- where a table is: by path, with Hadoop's options for the store, or by name ------------------------------------------------
+
+
+def place_of_name(identifier: str, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None) -> Place:
+    """The place of a table in the coordinator's catalog, or of delta.`/a/path`. Raises InvalidRequest, TableNotFound."""
+    path = path_in(identifier)
+    if path is not None:
+        return place_of_path(path, {}, coordinator, storage_options)
+    options = default_storage_options() if storage_options is None else dict(storage_options)
+    location = Catalog(coordinator, storage_options=options).locate(identifier)
+    return Place(location, coordinator, options, identifier)
+
+
+def place_of_path(
+    path: str, hadoop_conf: Mapping[str, str], coordinator: str | None = None, storage_options: Mapping[str, str] | None = None
+) -> Place:
+    """The place of a path. Raises InvalidRequest for an option of Hadoop's that has no counterpart."""
+    if not isinstance(path, str):
+        raise InvalidRequest(f"the path is {path!r} of {type(path)}; give a text", path=path)
+    hadoop_options: dict[str, str] = {}
+    for key, value in hadoop_conf.items():
+        if key == _TLS:
+            continue
+        if key not in _HADOOP:
+            raise InvalidRequest(
+                f"the option {key!r} of hadoopConf means nothing here: sluice reaches the store itself; it takes {', '.join(_HADOOP)} and "
+                f"{_TLS}, or storage_options=",
+                option=key,
+            )
+        hadoop_options[_HADOOP[key]] = value
+    endpoint = hadoop_options.get("endpoint_url")
+    if endpoint is not None and "://" not in endpoint:
+        hadoop_options["endpoint_url"] = ("http://" if hadoop_conf.get(_TLS) == "false" else "https://") + endpoint
+    options = default_storage_options() if storage_options is None else dict(storage_options)
+    return Place(path, coordinator, {**options, **hadoop_options})

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from ..coordinator.errors import NamespaceNotFound
 from ..installation import install_command
-from ..statements.duckdb.database import NEEDS_SPARK
-from ..statements.duckdb.queries import LocalRequest
+from ..statements.duckdb.database import NEEDS_SPARK, LocalRequest
 from ..statements.duckdb.running import run
 from ..statements.parse.cursor import Name, Span
 from ..statements.parse.maintenance import Attach
@@ -56,6 +55,7 @@ class Result:
     seconds: float
 
 
+@dataclass()
 class Engines:
     """Carries out statements. `choice` is "auto", "local" or "spark"; `args` are the values of the parameters `:name`.
 
@@ -63,53 +63,43 @@ class Engines:
     log only errors are shown, unless `spark_log`.
     """
 
-    def __init__(
-        self,
-        choice: str = AUTO,
-        *,
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        args: Mapping[str, Any] | None = None,
-        master: str = "local[*]",
-        spark_log: bool = False,
-        tell: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._tell = tell
-        self._choice = choice
-        self._coordinator = coordinator
-        self._storage_options = storage_options
-        self._args = args
-        self._master = master
-        self._spark_log = spark_log
-        self._session: Any = None
-        self._locks = Locks()
-        self._namespace: str | None = None
+    choice: str = AUTO
+    coordinator: str | None = field(default=None, repr=False)
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    args: Mapping[str, Any] | None = field(default=None, repr=False)
+    master: str = "local[*]"
+    spark_log: bool = False
+    tell: Callable[[str], None] = lambda _: None
+    _session: Any = field(default=None, init=False)
+    _locks: Locks = field(default_factory=Locks, init=False)
+    _namespace: str | None = field(default=None, init=False)
 
     def run(self, text: str) -> Result:
         """Carry out one statement. Raises sluice's errors, and Spark's for statements that Spark carries out."""
         began = time.monotonic()
         why = "--engine spark"
         text = self._in_namespace(text)
-        if self._choice != SPARK:
+        if self.choice != SPARK:
             try:
-                return Result(self._here(text), "DuckDB" if _is_query(text) else "sluice", "", time.monotonic() - began)
+                return Result(self._here(text), "DuckDB" if isinstance(read(text), Other) else "sluice", "", time.monotonic() - began)
             except UnsupportedFeature as refused:
-                if not self._may_go_to_spark(refused):
+                needs_spark = NEEDS_SPARK in (refused.details.get("features") or ())
+                if not (needs_spark and self.choice == AUTO and _has_spark()):
                     raise
                 why = str(refused.why)
             except TableNotFound:
                 if self._session is None:  # a name may be Spark's own, such as a view of this session
                     raise
                 why = "no table of the coordinator has this name"
-        if self._session is None and importlib.util.find_spec("pyspark") is not None:
-            self._tell(f"-- starting Spark: this statement needs it ({why})")
+        if self._session is None and _has_spark():
+            self.tell(f"-- starting Spark: this statement needs it ({why})")
         rows = self._on_spark(text)
         assert self._session is not None
-        return Result(rows, f"Spark {self._session.version}", why if self._choice != SPARK else "", time.monotonic() - began)
+        return Result(rows, f"Spark {self._session.version}", why if self.choice != SPARK else "", time.monotonic() - began)
 
     def use(self, namespace: str) -> None:
         """Take the names of tables without a namespace for those of this one. Raises NamespaceNotFound."""
-        names = {each.name.lower(): each.name for each in catalog_of(LocalRequest("", None, self._coordinator)).namespaces()}
+        names = {each.name.lower(): each.name for each in catalog_of(LocalRequest("", None, self.coordinator)).namespaces()}
         if namespace.lower() not in names:
             near = get_close_matches(namespace.lower(), names, 3, 0.6)
             hint = f"did you mean {' or '.join(names[each] for each in near)}?" if near else "SHOW NAMESPACES lists them"
@@ -119,12 +109,12 @@ class Engines:
     def _in_namespace(self, text: str) -> str:
         if self._namespace is None:
             return text
-        catalog = catalog_of(LocalRequest("", None, self._coordinator, self._storage_options))
+        catalog = catalog_of(LocalRequest("", None, self.coordinator, self.storage_options))
         return in_namespace(text, self._namespace, catalog.exists)
 
     def written(self, text: str) -> str:
         """What an INSERT wrote: rows and version, as the history says; "" for another statement."""
-        statement, request = bare(read(self._in_namespace(text))), LocalRequest(text, None, self._coordinator, self._storage_options)
+        statement, request = bare(read(self._in_namespace(text))), LocalRequest(text, None, self.coordinator, self.storage_options)
         place = known_place(request, statement.target) if isinstance(statement, Insert) else None
         if place is None:
             return ""
@@ -139,30 +129,19 @@ class Engines:
             self._session.stop()
             self._session = None
 
-    def _may_go_to_spark(self, refused: UnsupportedFeature) -> bool:
-        needs_spark = NEEDS_SPARK in (refused.details.get("features") or ())
-        return needs_spark and self._choice == AUTO and importlib.util.find_spec("pyspark") is not None
-
     def _here(self, text: str) -> pa.Table:
-        limit = _LOCAL_BYTES_MAX if self._choice == AUTO and importlib.util.find_spec("pyspark") is not None else None
-        return run(
-            text,
-            self._args,
-            coordinator=self._coordinator,
-            storage_options=self._storage_options,
-            max_bytes=limit,
-            locks=self._locks,
-        )
+        limit = _LOCAL_BYTES_MAX if self.choice == AUTO and _has_spark() else None
+        return run(text, self.args, coordinator=self.coordinator, storage_options=self.storage_options, max_bytes=limit, locks=self._locks)
 
     def _on_spark(self, text: str) -> pa.Table:
-        if importlib.util.find_spec("pyspark") is None:
+        if not _has_spark():
             raise InvalidRequest(f"Spark is not installed: {install_command('spark')}")
         from ..statements.spark.queries import as_arrow
         from ..statements.spark.running import sql
 
         if self._session is None:
             self._session = self._started()
-        frame = sql(self._session, text, self._args, coordinator=self._coordinator, storage_options=self._storage_options)
+        frame = sql(self._session, text, self.args, coordinator=self.coordinator, storage_options=self.storage_options)
         return as_arrow(frame) if frame.columns else pa.table({})
 
     def _started(self) -> Any:
@@ -172,11 +151,11 @@ class Engines:
 
         from ..spark_session import configure
 
-        settings = SparkConf().setAppName("sluice sql").setMaster(self._master)
+        settings = SparkConf().setAppName("sluice sql").setMaster(self.master)
         settings.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
         builder = SparkSession.Builder().config(conf=settings)
-        prepared = configure(builder, coordinator=self._coordinator, storage_options=self._storage_options)
-        if self._spark_log or SparkContext._gateway is not None:
+        prepared = configure(builder, coordinator=self.coordinator, storage_options=self.storage_options)
+        if self.spark_log or SparkContext._gateway is not None:
             return prepared.getOrCreate()
         with held_back() as stderr:  # the first lines of Spark's log say nothing of the statement
             launch: Any = launch_gateway
@@ -186,8 +165,8 @@ class Engines:
         return session
 
 
-def _is_query(text: str) -> bool:
-    return isinstance(read(text), Other)
+def _has_spark() -> bool:
+    return importlib.util.find_spec("pyspark") is not None
 
 
 _BYTES: Final = 1 << 16
@@ -287,9 +266,9 @@ def _names(part: Any, text: str) -> Iterator[tuple[Name, bool]]:
     elif isinstance(part, Name):
         yield part, False
     elif is_dataclass(part):
-        for field in fields(part):
-            value = getattr(part, field.name)
-            is_made = (isinstance(part, _MAKES) and field.name == "target") or (isinstance(part, Attach) and field.name == "name")
+        for each in fields(part):
+            value = getattr(part, each.name)
+            is_made = (isinstance(part, _MAKES) and each.name == "target") or (isinstance(part, Attach) and each.name == "name")
             if isinstance(value, Name) and is_made:
                 yield value, True
             else:

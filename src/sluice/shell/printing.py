@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, TextIO
@@ -19,6 +20,7 @@ from rich.text import Text
 from ..storage.errors import InvalidRequest
 
 _DAY_US: Final = 86_400_000_000
+_INFINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def values_of(array: pa.Array) -> list[Any]:
@@ -36,7 +38,8 @@ def values_of(array: pa.Array) -> list[Any]:
     if types.is_map(kind):
         keys, items = values_of(array.keys), values_of(array.items)
         pairs = [(text_of(key), item) for key, item in zip(keys, items, strict=True)]
-        return [dict(each) if valid else None for valid, each in zip(_valid(array), _slices(array.offsets, pairs), strict=True)]
+        spans = pairwise(array.offsets.to_pylist())
+        return [dict(pairs[first:last]) if valid else None for valid, (first, last) in zip(_valid(array), spans, strict=True)]
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner, lengths = values_of(array.flatten()), pc.list_value_length(array).to_pylist()
         lists, at = [], 0
@@ -61,18 +64,13 @@ def _valid(array: pa.Array) -> list[bool]:
     return valid
 
 
-def _slices(offsets: pa.Array, pairs: Sequence[Any]) -> list[Sequence[Any]]:
-    edges = offsets.to_pylist()
-    return [pairs[first:last] for first, last in pairwise(edges)]
-
-
 def _plain(array: pa.Array) -> list[Any]:
     types, kind = pa.types, array.type
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_null(kind) or types.is_string(kind) or types.is_large_string(kind):
         return list(array.to_pylist())
     if types.is_floating(kind):  # a FLOAT has the digits that it needs, not those of its DOUBLE
         values = array.to_pylist() if kind == pa.float64() else [_or_null(each, float) for each in array.cast(pa.string()).to_pylist()]
-        return [value if value is None or value - value == 0 else _infinite(value) for value in values]
+        return [value if value is None or math.isfinite(value) else _INFINITE[str(value)] for value in values]
     if types.is_decimal(kind):
         return [_or_null(each, "{:f}".format) for each in array.to_pylist()]
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -80,7 +78,9 @@ def _plain(array: pa.Array) -> list[Any]:
     if types.is_timestamp(kind):
         microseconds = array.cast(pa.timestamp("us", None if kind.tz is None else "UTC"), safe=False)
         texts = microseconds.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
-        return [_or_null(each, lambda text: _moment(text, "" if kind.tz is None else "Z")) for each in texts]
+        zone = "" if kind.tz is None else "Z"
+        # ISO 8601; Arrow writes times beyond its years as <value out of range: ...>
+        return [each if each is None or each.startswith("<") else _time(each.replace(" ", "T")) + zone for each in texts]
     if types.is_date(kind):
         return list(array.cast(pa.date32()).cast(pa.string()).to_pylist())
     if types.is_time(kind):
@@ -95,15 +95,6 @@ def _plain(array: pa.Array) -> list[Any]:
 
 def _or_null(value: Any, form: Any) -> Any:
     return None if value is None else form(value)
-
-
-def _infinite(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-
-
-def _moment(text: str, zone: str) -> str:
-    """A time as ISO 8601 has it; Arrow writes those beyond its years as <value out of range: ...>."""
-    return text if text.startswith("<") else _time(text.replace(" ", "T")) + zone
 
 
 def _time(text: str) -> str:
@@ -155,15 +146,10 @@ def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False,
     """
     if rows.num_columns == 0:
         return
-    shown = [[_cell(value, null) for value in row] for row in _rows(rows.slice(0, most))]
+    absent = Text(null, style="dim")
+    shown = [[absent if value is None else Text(text_of(value)) for value in row] for row in _rows(rows.slice(0, most))]
     grid = _grid(rows.schema, shown)
-    if not shown or (
-        not expanded
-        and (
-            rows.num_columns <= _FEW_COLUMNS
-            or console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width
-        )
-    ):
+    if not shown or (not expanded and (rows.num_columns <= _FEW_COLUMNS or _width(console, grid) <= console.width)):
         console.print(grid)
     else:
         for number, row in enumerate(shown, 1):
@@ -172,8 +158,8 @@ def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False,
         console.print(Text(f"{_LEFT} and {rows.num_rows - most} rows more (--max-rows)", style="dim"))
 
 
-def _cell(value: Any, null: str) -> Text:
-    return Text(null, style="dim") if value is None else Text(text_of(value))
+def _width(console: Console, grid: Grid) -> int:
+    return console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum
 
 
 def _grid(schema: pa.Schema, rows: Sequence[Sequence[Text]]) -> Grid:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..statements.duckdb.queries import LocalRequest
+from ..statements.duckdb.database import LocalRequest
 from ..statements.parse.cursor import Cursor, is_complete, tokens_of, words_in
 from ..statements.parse.reading import bare, read
 from ..statements.parse.relations import relations_in
@@ -31,7 +32,6 @@ KEYWORDS: Final = tuple(
         )
     )
 )
-_PART: Final = frozenset("_.`")
 
 
 class Completing:
@@ -47,10 +47,7 @@ class Completing:
 
     def begun(self, before: str) -> str:
         """The word that is being typed at the end of a text."""
-        at = len(before)
-        while at > 0 and (before[at - 1].isalnum() or before[at - 1] in _PART):
-            at -= 1
-        return before[at:]
+        return re.split(r"[^\w.`]", before)[-1]
 
     def candidates(self, text: str, begun: str) -> list[str]:
         """What the word may become: columns first, then tables, then keywords."""
@@ -160,20 +157,12 @@ def _history() -> Path | None:
         return None
 
 
-def _lexer() -> Any:
-    """Colours for SQL, if pygments is installed."""
-    if importlib.util.find_spec("pygments") is None:
-        return None
-    from prompt_toolkit.lexers import PygmentsLexer
-
-    return PygmentsLexer.from_filename("typed.sql")
-
-
 def _with_toolkit(completing: Completing) -> Callable[[], str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer, Completion
     from prompt_toolkit.history import FileHistory, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.lexers import PygmentsLexer
 
     class _Completer(Completer):
         def get_completions(self, document: Any, complete_event: Any) -> Iterator[Completion]:
@@ -192,11 +181,12 @@ def _with_toolkit(completing: Completing) -> Callable[[], str]:
             buffer.insert_text("\n")
 
     path = _history()
+    has_colours = importlib.util.find_spec("pygments") is not None
     session: PromptSession[str] = PromptSession(
         history=InMemoryHistory() if path is None else FileHistory(str(path)),
         completer=_Completer(),
         complete_while_typing=False,
-        lexer=_lexer(),
+        lexer=PygmentsLexer.from_filename("typed.sql") if has_colours else None,
         key_bindings=keys,
         multiline=True,
         prompt_continuation=_MORE,

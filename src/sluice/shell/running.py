@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import pyarrow as pa
 
-from ..statements.duckdb.queries import LocalRequest
+from ..statements.duckdb.database import LocalRequest
 from ..statements.parse.cursor import statements_in, tokens_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
@@ -130,7 +130,7 @@ class Shell:
             try:
                 if self._used(span.of(text)):
                     continue
-                with self._waiting():
+                with self._told.status("running") if self._told.is_terminal else nullcontext():
                     result = self._engines.run(above + span.of(text))
                     written = self._engines.written(span.of(text))
                 self._print(result, written)
@@ -138,7 +138,8 @@ class Shell:
                 self._tell("interrupted")
                 return _FAILED
             except Exception as error:
-                if not _is_told(error):
+                on_purpose = isinstance(error, SluiceError) or any(each.__name__ == "PySparkException" for each in type(error).__mro__)
+                if not on_purpose:
                     raise
                 return self._fail(error)
         return 0
@@ -146,9 +147,6 @@ class Shell:
     def _tell(self, message: str, style: str | None = None) -> None:
         """Say something on standard error, in lines as they are."""
         self._told.print(message, soft_wrap=True, style=style)
-
-    def _waiting(self) -> Any:
-        return self._told.status("running") if self._told.is_terminal else nullcontext()
 
     def _print(self, result: Result, written: str) -> None:
         rows: pa.Table = result.rows
@@ -175,8 +173,3 @@ class Shell:
         kinds = {each.__name__ for each in type(error).__mro__}
         wrong = isinstance(error, InvalidRequest) or bool(kinds & {"AnalysisException", "ParseException"})
         return _WRONG if wrong else _FAILED
-
-
-def _is_told(error: Exception) -> bool:
-    """Whether an error is one that sluice or Spark raises on purpose."""
-    return isinstance(error, SluiceError) or any(each.__name__ == "PySparkException" for each in type(error).__mro__)

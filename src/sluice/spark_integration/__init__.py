@@ -1,7 +1,7 @@
 """PySpark integration: the data source `format("sluice")`, reading with Spark's own scan, sessions.
 
 Spark runs each phase of a job in its own Python process, and each imports this package: so names are imported on first use.
-Imports `tables` and below. Begin with `data_source/source.py`, the format, or `rows/change.py`, changes of rows by Spark's tasks.
+Imports `tables` and below. Begin with `data_source/source.py`, the format, or `rows/merge.py`, changes of rows by Spark's tasks.
 """
 
 from __future__ import annotations

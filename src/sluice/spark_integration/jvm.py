@@ -9,18 +9,12 @@ from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-
-def jvm_of(session: SparkSession) -> Any:
-    """The JVM of a classic session."""
-    return session._jvm
-
-
 _classes: Final[WeakKeyDictionary[Any, dict[str, Any]]] = WeakKeyDictionary()
 
 
 def class_in_jvm(session: SparkSession, name: str) -> Any:
     """A class by its full name. The first use asks the JVM once, where `jvm.org.apache...` asks for each part of the name each time."""
-    return class_of_view(jvm_of(session), name)
+    return class_of_view(session._jvm, name)
 
 
 def class_of_view(jvm: Any, name: str) -> Any:
@@ -57,15 +51,9 @@ def analysed(frame: DataFrame) -> Any:
     return jdf.queryExecution().analyzed()
 
 
-def optimised(frame: DataFrame) -> Any:
-    """The plan of a frame as the optimiser leaves it."""
-    jdf: Any = frame._jdf
-    return jdf.queryExecution().optimizedPlan()
-
-
-def patterns_of(frame: DataFrame) -> Any:
-    """The kinds of nodes that plans can be searched for."""
-    return class_in_jvm(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
+def has_subquery(session: SparkSession, tree: Any) -> bool:
+    """Whether an expression has one."""
+    return bool(tree.containsPattern(class_in_jvm(session, "org.apache.spark.sql.catalyst.trees.TreePattern").PLAN_EXPRESSION()))
 
 
 def items(sequence: Any) -> list[Any]:

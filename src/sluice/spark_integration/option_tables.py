@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..coordinator.nodes.lease_places import Place
+from ..coordinator.nodes.layout import Place
 from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
-from ..storage.expressions.values import parse_text
+from ..storage.expressions.casts import parse_text
 from .schemas import codec_named
 
 _CAPITAL: Final = re.compile("([A-Z])")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..coordinator.rules.intent import Terms
 from ..storage.dataclass import dataclass
@@ -166,11 +166,6 @@ class WriteOptions:
     defines: bool = False
     """No option: whether the history says CREATE TABLE AS SELECT, not WRITE, if the table is new."""
 
-    @property
-    def timeout_s(self) -> float:
-        """The seconds that the commit may take."""
-        return cast("float", self.terms.timeout_s)  # an option is a number
-
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
@@ -187,11 +182,24 @@ class WriteOptions:
         if is_dynamic and "replaceWhere" in reader:
             raise InvalidRequest("replaceWhere and partitionOverwriteMode=dynamic were given; give one of them")
         mode = ("dynamic" if is_dynamic else "overwrite") if overwrite else "append"
-        values = {**reader.fields(), "properties": _together(reader["properties"] or {}, reader.properties)}
+        values, properties = reader.fields(), reader["properties"] or {}
+        for key in properties.keys() & reader.properties.keys():
+            if properties[key] != reader.properties[key]:
+                raise InvalidRequest(
+                    f"{key} is {properties[key]!r} in the option properties and {reader.properties[key]!r} as an option: give it once",
+                    option=key,
+                )
+        values["properties"] = {**properties, **reader.properties}
         if not overwrite:
             values.pop("overwrite_schema", None)
-        said = {name: values.pop(name) for name in _OF_TERMS if name in values}
-        return WriteOptions(reader.address(), mode, terms=Terms(once=_transaction(reader), **said), **values)
+        app, version, key = reader["txnAppId"], reader["txnVersion"], reader["idempotencyKey"]
+        if (app is None) != (version is None):
+            raise InvalidRequest("txnAppId and txnVersion belong together; give both, or neither")
+        if app is not None and key is not None:
+            raise InvalidRequest("txnAppId and idempotencyKey were given; give one of them", option="idempotencyKey")
+        once = application_transaction(None if app is None else (app, version), key)
+        terms = Terms(once=once, **{name: values.pop(name) for name in _OF_TERMS if name in values})
+        return WriteOptions(reader.address(), mode, terms=terms, **values)
 
     @staticmethod
     def for_tasks(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -212,26 +220,6 @@ class WriteOptions:
         for name, why in NOT_IN_STREAMS.items():
             if name.lower() in given:
                 raise InvalidRequest(f"the option {name} was given for a stream, {why}: leave it out", option=name)
-
-
-def _together(properties: Mapping[str, str], one_by_one: Mapping[str, str]) -> dict[str, str]:
-    """The properties of the option of that name, and those that are options themselves. Raises InvalidRequest if they contradict."""
-    for key in properties.keys() & one_by_one.keys():
-        if properties[key] != one_by_one[key]:
-            raise InvalidRequest(
-                f"{key} is {properties[key]!r} in the option properties and {one_by_one[key]!r} as an option: give it once", option=key
-            )
-    return {**properties, **one_by_one}
-
-
-def _transaction(reader: OptionReader) -> tuple[str, int] | None:
-    """The application transaction of a write, if any."""
-    app, version, key = reader["txnAppId"], reader["txnVersion"], reader["idempotencyKey"]
-    if (app is None) != (version is None):
-        raise InvalidRequest("txnAppId and txnVersion belong together; give both, or neither")
-    if app is not None and key is not None:
-        raise InvalidRequest("txnAppId and idempotencyKey were given; give one of them", option="idempotencyKey")
-    return application_transaction(None if app is None else (app, version), key)
 
 
 class OptionReader:

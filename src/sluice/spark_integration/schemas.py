@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..storage.errors import Corrupt, InvalidRequest, SchemaMismatch
 from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ..storage.schema.datatypes import as_nullable
-from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
+from ..storage.schema.schema import ArrayType, DataType, MapType, StructType, parse_schema, schema_to_json, to_arrow
 
 # Metadata of fields that other engines keep steer those engines; only comments are for people.
 _METADATA_KEPT = ("comment",)
@@ -41,7 +41,7 @@ def from_spark(schema: SparkStruct, *, defines: bool = False) -> StructType:
 
 def for_new_table(schema: StructType) -> StructType:
     """The schema of a table made from data: like in Delta, every column is nullable, since nullability of data is accidental."""
-    return StructType(as_nullable(each) for each in schema.fields)
+    return StructType([as_nullable(each) for each in schema.fields])
 
 
 def requested(schema: SparkStruct, table: StructType) -> StructType:
@@ -84,12 +84,10 @@ def _fits(stored: DataType, wanted: DataType) -> bool:
 
 
 def _plain_struct(schema: StructType) -> StructType:
-    return StructType(_plain_field(each) for each in schema.fields)
-
-
-def _plain_field(each: StructField) -> StructField:
-    kept = {name: each.metadata[name] for name in _METADATA_KEPT if name in each.metadata}
-    return replace(each, type=_plain(each.type), metadata=kept)
+    return StructType(
+        replace(each, type=_plain(each.type), metadata={name: each.metadata[name] for name in _METADATA_KEPT if name in each.metadata})
+        for each in schema.fields
+    )
 
 
 def _plain(dtype: DataType) -> DataType:

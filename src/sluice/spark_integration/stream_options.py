@@ -14,7 +14,7 @@ from ..tables.client.address import TableAddress
 from ..tables.read.streams.offsets import Limits, Start, StreamRules
 
 if TYPE_CHECKING:
-    from .options import OptionReader, ReadOptions
+    from .options import ReadOptions
 
 _FILES: Final = 1000
 _POLL_S: Final = 5.0
@@ -67,10 +67,13 @@ class StreamReadOptions:
                 "pollInterval has no effect, since the coordinator announces versions: leave it out, or read with consistency=published",
                 option="pollInterval",
             )
+        if "startingVersion" in reader and "startingTimestamp" in reader:
+            raise InvalidRequest("startingVersion and startingTimestamp were given; give one of them", option="startingTimestamp")
+        version = reader["startingVersion"]
         files, size = reader["maxFilesPerTrigger"], reader["maxBytesPerTrigger"]
         return StreamReadOptions(
             reader.address(),
-            _start(reader),
+            Start(latest=True) if version == "latest" else Start(version, reader["startingTimestamp"]),
             StreamRules(**reader.fields()),
             Limits(_FILES if files is None and size is None else files, size),
             consistency,
@@ -98,10 +101,3 @@ def asked_of(options: Mapping[str, str]) -> ReadOptions | StreamReadOptions:
             if any(name.lower() in only for name in options):
                 raise
             raise refused from None
-
-
-def _start(reader: OptionReader) -> Start:
-    if "startingVersion" in reader and "startingTimestamp" in reader:
-        raise InvalidRequest("startingVersion and startingTimestamp were given; give one of them", option="startingTimestamp")
-    version = reader["startingVersion"]
-    return Start(latest=True) if version == "latest" else Start(version=version, timestamp_ms=reader["startingTimestamp"])

@@ -21,7 +21,7 @@ from ..coordinator.errors import ConcurrentTransactionException
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, TableNotFound, UnsupportedFeature
 from ..tables.client.address import TableAddress
-from ..tables.maintain.auto_compaction import AutoCompaction
+from ..tables.maintain.background import AutoCompaction
 from ..tables.write.terms import mark_of, marked
 from .data_source.write_plan import is_written, opened
 from .data_source.writer import QUERY_ID
@@ -68,20 +68,24 @@ class Run:
 
         def batch(frame: DataFrame, number: int) -> None:
             try:
-                self._write(frame, number, write)
+                query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+                if not query:
+                    raise InvalidRequest(
+                        "the id of the streaming query is unknown in this thread: leave PYSPARK_PIN_THREAD as it is, which is true by "
+                        "default"
+                    )
+                self._write(frame, Batch(query, number), write)
             except BaseException as failure:
                 self.failure = failure
                 raise
 
         return batch
 
-    def _write(self, frame: DataFrame, number: int, write: Callable[[DataFrame, Batch], None]) -> None:
-        query = _query_of(frame.sparkSession)
-        batch = Batch(query, number)
-        with marked(batch.transaction, mark_of(number, _offsets(frame.sparkSession, batch))):
+    def _write(self, frame: DataFrame, batch: Batch, write: Callable[[DataFrame, Batch], None]) -> None:
+        with marked(batch.transaction, mark_of(batch.number, _offsets(frame.sparkSession, batch))):
             # only the first batch of a run may have been written by the run before
             if not self._began and is_written([opened(each) for each in self._tables], batch.transaction):
-                _log.info("batch %d of query %s is in the table already", number, query)
+                _log.info("batch %d of query %s is in the table already", batch.number, batch.query)
                 # a query that counts or joins keeps its state only for batches that were computed
                 frame.write.format("noop").mode("overwrite").save()
             else:
@@ -89,16 +93,6 @@ class Run:
         self._began = True
         for each in self._compactions:
             each.committed()
-
-
-def _query_of(spark: SparkSession) -> str:
-    """The id of the query whose batch this thread writes. Raises InvalidRequest."""
-    query = spark.sparkContext.getLocalProperty(QUERY_ID)
-    if not query:
-        raise InvalidRequest(
-            "the id of the streaming query is unknown in this thread: leave PYSPARK_PIN_THREAD as it is, which is true by default"
-        )
-    return query
 
 
 def _offsets(spark: SparkSession, batch: Batch) -> bytes:

@@ -8,8 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
-from .definitions.tables import Definition
-from .parse.cursor import Span
+from .definitions import Definition
 from .parse.maintenance import Optimize
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from .parse.reading import Malformed, Statement
@@ -68,10 +67,6 @@ class Engine(Protocol[R_contra, T_co]):
 
     def change(self, request: R_contra, statement: RowChange, part: Transaction, sources: Sequence[Source], /) -> RowCounts:
         """Change rows in an open transaction; `sources` are the tables that the statement reads."""
-        ...
-
-    def lease_condition(self, request: R_contra, table: Table, where: Span, /) -> str:
-        """A condition of LOCK TABLE in the SQL of leases."""
         ...
 
     def sought(self, request: R_contra, statement: RowChange | Optimize, table: Table, /) -> str:

@@ -22,7 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from ..storage.data.filling import Filling
+from ..storage.data.assignments import Filling
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
 from ..storage.schema.computed import is_filled
@@ -38,6 +38,7 @@ from .request import Place, Request
 
 _PREFIX: Final = "sluice.copy:"
 _CSV_OPTIONS: Final = frozenset({"header", "sep", "delimiter", "quote", "escape", "nullvalue"})
+_FORMATS: Final = ("PARQUET", "CSV", "JSON")
 _COPY_OPTIONS: Final = frozenset({"force", "mergeschema"})
 _HIDDEN: Final = ("_", ".")
 # The coordinator takes a request of a megabyte, and each file's record has some 70 bytes.
@@ -87,16 +88,12 @@ def _loaded(table: Table, files: _Files, keys: Sequence[str], *, force: bool, me
         if not fresh:
             return
         part.append(_rows(files, fresh, part.struct, counts, merges=merges), merge_schema=merges)
-        number = _number()
+        # No other load has this number: two of one file are then two transactions of one application, and one of them is refused.
+        number = (time.time_ns() // 1000 << 10) | secrets.randbits(10)
         part.note({files.id(key): number for key in fresh})
 
     table.transact(work)
     return counts["rows"], counts["files"]
-
-
-def _number() -> int:
-    """A number that no other load has: two of one file are then two transactions of one application, and one of them is refused."""
-    return (time.time_ns() // 1000 << 10) | secrets.randbits(10)
 
 
 def _options(request: Request, statement: CopyInto, options: Mapping[str, str] | None, allowed: frozenset[str]) -> dict[str, str]:
@@ -110,31 +107,26 @@ def _options(request: Request, statement: CopyInto, options: Mapping[str, str] |
 
 
 def _files(request: Request, statement: CopyInto) -> _Files:
-    """The files that the statement names. Raises InvalidRequest if there are none."""
+    """The files that the statement names. Raises InvalidRequest if there are none, or one of FILES is not there."""
     if statement.format not in _FORMATS:
         raise request.refused(statement.path_at, f"FILEFORMAT is {statement.format}; COPY INTO reads {', '.join(_FORMATS)}")
     options = _options(request, statement, statement.format_options, _CSV_OPTIONS if statement.format == "CSV" else frozenset())
-    if statement.files is not None:
-        store, keys = _named(request, statement, statement.files)
-    else:
+    if statement.files is None:
         store, keys = _listed(statement.path, request.options)
+    else:  # nothing else is looked at
+        store, keys = open_store(normalise(statement.path), request.options), sorted(statement.files)
+        for each in keys:
+            try:
+                store.head(each)
+            except ObjectNotFound as error:
+                said = f"{each} is not there; FILES names files below {statement.path}"
+                raise request.refused(statement.path_at, said) from error
     if statement.pattern is not None:
         keys = [each for each in keys if fnmatch.fnmatchcase(each, statement.pattern)]
     if not keys:
         raise request.refused(statement.path_at, f"there is no such file at {statement.path}; names that begin with _ or . do not count")
     select = None if statement.columns is None else partial(request.selected, statement.columns)
     return _Files(store, tuple(keys), statement.format, options, select)
-
-
-def _named(request: Request, statement: CopyInto, files: Sequence[str]) -> tuple[ObjectStore, list[str]]:
-    """The store at the path and these files in it: nothing else is looked at. Raises InvalidRequest for one that is not there."""
-    store = open_store(normalise(statement.path), request.options)
-    for each in files:
-        try:
-            store.head(each)
-        except ObjectNotFound as error:
-            raise request.refused(statement.path_at, f"{each} is not there; FILES names files below {statement.path}") from error
-    return store, sorted(files)
 
 
 def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[str]]:
@@ -180,33 +172,32 @@ def _read(files: _Files, key: str, schema: StructType, *, merges: bool) -> pa.Ta
     content = io.BytesIO(files.store.get(key))
     columns = schema if files.select is None else None
     try:
-        rows = _FORMATS[files.format](content, files.options, columns, "infer" if merges else "error")
+        if files.format == "PARQUET":
+            rows = pq.read_table(content)
+        elif files.format == "JSON":
+            rows = _json(content, columns, "infer" if merges else "error")
+        else:
+            rows = _csv(content, files.options, columns)
     except pa.ArrowInvalid as error:
         raise InvalidRequest(f"{files.store.location}/{key} cannot be read as {files.format}: {error}", location=key) from error
     return rows if files.select is None else files.select(rows)
 
 
-def _parquet(content: io.BytesIO, _: Mapping[str, str], __: StructType | None, ___: str) -> pa.Table:
-    return pq.read_table(content)
-
-
-def _json(content: io.BytesIO, _: Mapping[str, str], schema: StructType | None, unexpected: str) -> pa.Table:
+def _json(content: io.BytesIO, schema: StructType | None, unexpected: str) -> pa.Table:
+    """With the columns of a schema, or as it is. `unexpected` says what other fields are: "infer" reads them, "error" refuses them."""
     if schema is None:
         return pa_json.read_json(content)
     if any(map(is_filled, schema.fields)):  # a column that no line has is absent, not null
         names = {name.lower() for name in pa_json.read_json(content).column_names}
         schema = StructType(each for each in schema.fields if each.name.lower() in names)
         content.seek(0)
-    parsing = pa_json.ParseOptions(explicit_schema=_loose(schema), unexpected_field_behavior=unexpected)
+    # The rule that columns may not be null is checked later, with a better message.
+    loose = pa.schema([pa.field(each.name, each.type) for each in to_arrow(schema)])
+    parsing = pa_json.ParseOptions(explicit_schema=loose, unexpected_field_behavior=unexpected)
     return pa_json.read_json(content, parse_options=parsing)
 
 
-def _loose(schema: StructType) -> pa.Schema:
-    """The table's types, without the rule that columns may not be null, which is checked later, with a better message."""
-    return pa.schema([pa.field(each.name, each.type) for each in to_arrow(schema)])
-
-
-def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | None, _: str) -> pa.Table:
+def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | None) -> pa.Table:
     """With a schema its columns; otherwise all columns are texts, called _c0, _c1, ... without a header."""
     header = options.get("header", "false").lower() == "true"
     escape = options.get("escape")
@@ -229,13 +220,3 @@ def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | N
     )
     rows = pa_csv.read_csv(content, reading, parsing, converting)
     return rows if schema is not None or header else rows.rename_columns([f"_c{number}" for number in range(rows.num_columns)])
-
-
-_FORMATS: Final[Mapping[str, Callable[[io.BytesIO, Mapping[str, str], StructType | None, str], pa.Table]]] = {
-    "PARQUET": _parquet,
-    "CSV": _csv,
-    "JSON": _json,
-}
-"""What reads a file with the format's options: with the columns of a schema, or (None) as it is. The last argument says what JSON's
-other fields are: "infer" reads them, "error" refuses them.
-"""

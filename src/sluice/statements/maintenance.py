@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..coordinator.api import Commit
@@ -15,12 +14,12 @@ from ..tables.read.history import HistoryEntry, entries_of
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.write.terms import ChangeArgs
-from .definitions.tables import struct_of
+from .definitions import struct_of
 from .parse.maintenance import Analyze, Attach, Compact, Convert, Detach, Generate, Optimize, Reorganise, Repair, Restore, Vacuum
 from .parse.tables import Clone
 from .partitions import partition_condition
-from .places import catalog_of, opened, title
-from .reports import NOTHING, Answer, optimized, restored
+from .places import catalog_of, opened, required_place
+from .reports import NOTHING, OPTIMIZED, Answer, restored
 from .request import Place, Request
 
 if TYPE_CHECKING:
@@ -41,28 +40,30 @@ def run_optimize(table: Table, optimization: Optimization, **terms: Unpack[Chang
     """Run it; the metrics have Delta's names, and null for what sluice does not measure."""
     where = " AND ".join(f"({each})" for each in optimization.where) or None
     before = table.refresh("latest").snapshot()
-    started_ms = _now_ms()
+    started_ns = time.time_ns()
     commit = table.compact(
         optimization.mode, where, target_file_size=optimization.target_file_size, z_order_by=optimization.z_order_by, **terms
     )
     numbers = _numbers(table, before, where, commit, ordered=optimization.z_order_by is not None or bool(table.clustering_columns))
-    return optimized(table.location, {**numbers, "startTimeMs": started_ms, "endTimeMs": _now_ms()})
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    numbers.update(startTimeMs=started_ns // 1_000_000, endTimeMs=time.time_ns() // 1_000_000)
+    row = (table.location, {name: numbers.get(name) for name in Answer(OPTIMIZED).struct.names})
+    return Answer(f"path string, metrics struct<{OPTIMIZED}>", (row,))
 
 
 def _numbers(table: Table, before: TableSnapshot, where: str | None, commit: Commit | None, *, ordered: bool) -> dict[str, Any]:
     """The metrics, from the commits' own entries in the history and the files they added."""
     entries = [] if commit is None else _entries(table, commit, after=before.version)
-    added = _added(table, {each.version for each in entries}, {each.transaction_id for each in entries})
+    owners = {each.transaction_id for each in entries}  # which the names of files carry
+    actions = (action for _, each in table.coordinated.log.commits(sorted({each.version for each in entries})) for action in each)
+    added = [each for each in actions if isinstance(each, AddFile) and any(owner in each.path for owner in owners)]
 
     def total(name: str) -> int:
         return sum(int(each.metrics.get(name) or 0) for each in entries)
 
     removed, considered = total("numRemovedFiles"), before.files(where).num_rows
+    columns, indexed = len(before.struct.fields), indexed_columns_of(before.raw.configuration)
     partitions = len({tuple(sorted(each.partition_values.items(), key=str)) for each in added})
+    sizes = [each.size for each in added]
     cube = {"num": removed, "size": total("numRemovedBytes")}
     none = {"num": 0, "size": 0}
     z_order = {
@@ -76,8 +77,8 @@ def _numbers(table: Table, before: TableSnapshot, where: str | None, commit: Com
     return {
         "numFilesAdded": len(added),
         "numFilesRemoved": removed,
-        "filesAdded": _sizes([each.size for each in added]),
-        "filesRemoved": {"avg": cube["size"] / removed if removed else 0.0, "totalFiles": removed, "totalSize": cube["size"]},
+        "filesAdded": {**_sizes(len(sizes), sum(sizes)), **({"min": min(sizes), "max": max(sizes)} if sizes else {})},
+        "filesRemoved": _sizes(removed, cube["size"]),
         "partitionsOptimized": partitions,
         "zOrderStats": z_order if ordered and entries else None,
         "numBatches": len(entries),
@@ -85,8 +86,8 @@ def _numbers(table: Table, before: TableSnapshot, where: str | None, commit: Com
         "totalFilesSkipped": max(0, considered - removed),
         "preserveInsertionOrder": not ordered,
         "deletionVectorStats": {"numDeletionVectorsRemoved": total("numDeletionVectorsRemoved")},
-        "numTableColumns": len(before.struct.fields),
-        "numTableColumnsWithStats": _indexed(before),
+        "numTableColumns": columns,
+        "numTableColumnsWithStats": columns if indexed < 0 else min(indexed, columns),
     }
 
 
@@ -99,22 +100,8 @@ def _entries(table: Table, commit: Commit, *, after: int) -> list[HistoryEntry]:
     return [last] if commit.commits == 1 else mine[: commit.commits]
 
 
-def _added(table: Table, versions: set[int], owners: set[str]) -> list[AddFile]:
-    """The files that these transactions added: their names carry the transaction's id."""
-    actions = (action for _, each in table.coordinated.log.commits(sorted(versions)) for action in each)
-    return [each for each in actions if isinstance(each, AddFile) and any(owner in each.path for owner in owners)]
-
-
-def _sizes(sizes: Sequence[int]) -> dict[str, Any]:
-    if not sizes:
-        return {"avg": 0.0, "totalFiles": 0, "totalSize": 0}
-    return {"min": min(sizes), "max": max(sizes), "avg": sum(sizes) / len(sizes), "totalFiles": len(sizes), "totalSize": sum(sizes)}
-
-
-def _indexed(snapshot: TableSnapshot) -> int:
-    """How many columns have statistics."""
-    most, columns = indexed_columns_of(snapshot.raw.configuration), len(snapshot.struct.fields)
-    return columns if most < 0 else min(most, columns)
+def _sizes(files: int, size: int) -> dict[str, float]:
+    return {"avg": size / files if files else 0.0, "totalFiles": files, "totalSize": size}
 
 
 def optimize(request: Request, statement: Optimize, place: Place) -> Answer:
@@ -165,9 +152,9 @@ def generate(_: Request, statement: Generate, place: Place) -> Answer:
     return NOTHING
 
 
-def clone(request: Request, statement: Clone, source: Place) -> Answer:
+def clone(request: Request, statement: Clone) -> Answer:
     """Make a table that shares the files of another one."""
-    name = statement.target
+    name, source = statement.target, required_place(request, statement.source)
     if not statement.shallow:
         raise request.unsupported(name, "a deep clone copies files: use SHALLOW CLONE, or CREATE TABLE ... AS SELECT", "deep clone")
     if statement.how not in ("create", "createOrReplace"):
@@ -176,7 +163,7 @@ def clone(request: Request, statement: Clone, source: Place) -> Answer:
     if path is None:
         raise request.unsupported(name, "a clone by name needs a place: add LOCATION '...'", "managed clones")
     if name.path is None and catalog_of(request).exists(name.quoted):
-        raise request.error(TableExists, name, f"a table {title(name)} already exists", name=title(name))
+        raise request.error(TableExists, name, f"a table {name.title} already exists", name=name.title)
     version, timestamp = (None, None) if statement.as_of is None else request.moment(*statement.as_of)
     opened(source).clone(path, version, timestamp, replace=statement.how != "create", properties=statement.properties)
     if name.path is None:

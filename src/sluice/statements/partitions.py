@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ..storage.errors import InvalidRequest
 from ..storage.pruning.predicate import Predicate
@@ -83,66 +83,89 @@ def truncate(request: Request, statement: Truncate, place: Place) -> Answer:
     return NOTHING
 
 
-def names_for(request: Request, statement: Insert, query_columns: Sequence[str], schema: StructType, fixed: Collection[str]) -> list[str]:
-    """The table's columns that the `query_columns` fill, in the order of the query.
+class Insertion:
+    """An INSERT into a table with this schema: what it says beside the rows of its query, which the engine runs."""
 
-    They are the query's own names (BY NAME), those that the statement lists, or by position the table's without those that PARTITION
-    (...) has `fixed`. Raises InvalidRequest for a listed column that the table does not have, SchemaMismatch for another number of columns.
-    """
-    if statement.by_name:
-        _require_once(request, statement, query_columns, fixed)
-        return list(query_columns)
-    names = _asked_for(statement, schema, fixed)
-    if statement.columns is not None:
-        unknown = [name for name in statement.columns if schema.get(name) is None]
+    def __init__(self, request: Request, statement: Insert, schema: StructType, partition_columns: Sequence[str]) -> None:
+        if statement.if_not_exists:
+            said = "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE"
+            raise request.unsupported(statement.target, said, "IF NOT EXISTS")
+        self._request = request
+        self._statement = statement
+        self._schema = schema
+        self._partition_columns = partition_columns
+        self.fixed: Final = partition_of(request, statement.partition, schema, partition_columns)
+        """The values that PARTITION (...) gives to columns."""
+        self.replaces: str | None = None
+        """The condition of the rows that the new ones replace; None for none, "" for all, or for the partitions of the new rows if the
+        session says so.
+        """
+        if statement.where is not None:
+            self.replaces = request.condition(statement.where, schema, "REPLACE WHERE")
+        elif statement.overwrite:
+            is_dynamic = len(self.fixed) < len(statement.partition) and request.overwrites_partitions
+            self.replaces = equals(self.fixed, schema) if self.fixed and not is_dynamic else ""
+        self.spans: Final = [span for span in (statement.prefix, statement.query) if span is not None]
+        """The places of the query."""
+        # The columns listed, or all but those that PARTITION (...) has fixed.
+        listed = statement.columns
+        self._names = [name for name in schema.names if name not in self.fixed] if listed is None else list(listed)
+        self.defaults, self.left_out = self._left_to_table()
+
+    def _left_to_table(self) -> tuple[list[Edit], list[str]]:
+        """Values in the place of the word DEFAULT in VALUES, and the columns to leave out since every row leaves them to the table.
+
+        Raises InvalidRequest for a generated column that some rows give a value, and others do not.
+        """
+        statement, names = self._statement, self._names
+        edits: list[Edit] = []
+        numbers = [number for number, _ in statement.defaults]
+        left_out = {number for number in numbers if numbers.count(number) == statement.value_rows}
+        dropped: list[str] = []
+        for number, at in statement.defaults:
+            field = self._schema.get(names[number]) if number < len(names) else None
+            text = "NULL"
+            if field is not None and is_filled(field):
+                if number in left_out:
+                    dropped += [] if names[number] in dropped else [names[number]]
+                elif generated_of(field) is not None:
+                    said = "is generated: give it in no row (DEFAULT in all, or leave it out), or in all of them"
+                    raise self._request.refused(at, f"column {field.name!r} {said}")
+                else:
+                    text = f"CAST(({default_of(field)}) AS {type_sql(field.type)})"
+            edits.append(Edit(at.start, at.end, text))
+        return edits, dropped
+
+    def filled(self, query_columns: Sequence[str]) -> list[str]:
+        """The table's columns that the `query_columns` fill, in the order of the query.
+
+        They are the query's own names (BY NAME), those that the statement lists, or by position the table's without those that PARTITION
+        (...) has fixed. Raises InvalidRequest for a listed column that the table does not have, SchemaMismatch for another number of
+        columns; for BY NAME InvalidRequest for a column that the query gives twice, or that PARTITION (...) gives, too.
+        """
+        request, statement, names = self._request, self._statement, self._names
+        if statement.by_name:
+            places = {name.lower(): value for name, value in statement.partition if value is not None}
+            fixed = {each.lower() for each in self.fixed}
+            for number, name in enumerate(query_columns):
+                if name.lower() in {each.lower() for each in query_columns[:number]}:
+                    said = f"two columns of this query are called {name}, and BY NAME needs one of each; rename one"
+                    raise request.refused(statement.query, said)
+                if name.lower() in fixed:
+                    at = position(request.text, places[name.lower()])
+                    said = f"this query has a column {name}, which PARTITION gives a value at {at}; leave one out"
+                    raise request.refused(statement.query, said)
+            return list(query_columns)
+        unknown = [name for name in statement.columns or () if self._schema.get(name) is None]
         if unknown and not statement.evolves:
-            raise unknown_column(request, statement.target, unknown[0], schema)
-    if len(names) != len(query_columns):
-        error = other_number_of_columns(query_columns, names)
-        raise request.error(type(error), statement.query, error.message, **error.details)
-    return names
+            raise unknown_column(request, statement.target, unknown[0], self._schema)
+        if len(names) != len(query_columns):
+            error = other_number_of_columns(query_columns, names)
+            raise request.error(type(error), statement.query, error.message, **error.details)
+        return names
 
-
-def _require_once(request: Request, statement: Insert, query_columns: Sequence[str], fixed: Collection[str]) -> None:
-    """Raise InvalidRequest for a column that the query of BY NAME gives twice, or that PARTITION (...) gives, too."""
-    places = {name.lower(): value for name, value in statement.partition if value is not None}
-    for number, name in enumerate(query_columns):
-        if name.lower() in {each.lower() for each in query_columns[:number]}:
-            raise request.refused(
-                statement.query, f"two columns of this query are called {name}, and BY NAME needs one of each; rename one"
-            )
-        if name.lower() in {each.lower() for each in fixed}:
-            at = position(request.text, places[name.lower()])
-            raise request.refused(statement.query, f"this query has a column {name}, which PARTITION gives a value at {at}; leave one out")
-
-
-def _asked_for(statement: Insert, schema: StructType, fixed: Collection[str]) -> list[str]:
-    """The columns listed, or all but those that PARTITION (...) has fixed."""
-    return [name for name in schema.names if name not in fixed] if statement.columns is None else list(statement.columns)
-
-
-def left_to_table(request: Request, statement: Insert, schema: StructType, fixed: Collection[str]) -> tuple[list[Edit], list[str]]:
-    """Values in the place of the word DEFAULT in VALUES, and the columns to leave out since every row leaves them to the table.
-
-    Raises InvalidRequest for a generated column that some rows give a value, and others do not.
-    """
-    names = _asked_for(statement, schema, fixed)
-    edits: list[Edit] = []
-    numbers = [number for number, _ in statement.defaults]
-    left_out = {number for number in numbers if numbers.count(number) == statement.value_rows}
-    dropped: list[str] = []
-    for number, at in statement.defaults:
-        field = schema.get(names[number]) if number < len(names) else None
-        text = "NULL"
-        if field is not None and is_filled(field):
-            if number in left_out:
-                dropped += [] if names[number] in dropped else [names[number]]
-            elif generated_of(field) is not None:
-                raise request.refused(
-                    at,
-                    f"column {field.name!r} is generated: give it in no row (DEFAULT in all, or leave it out), or in all of them",
-                )
-            else:
-                text = f"CAST(({default_of(field)}) AS {type_sql(field.type)})"
-        edits.append(Edit(at.start, at.end, text))
-    return edits, dropped
+    def missing(self, columns: Sequence[str]) -> list[str]:
+        """The partition columns to add to these: each with its value in PARTITION (...), or null. Others may be left out as they are."""
+        there = {each.lower() for each in columns}
+        lacking = [name for name in self._partition_columns if name.lower() not in there]
+        return [name for name in lacking if name in self.fixed or not is_filled(self._schema.named(name))]

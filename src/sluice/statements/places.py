@@ -54,7 +54,7 @@ def known_place(request: Request, name: Name) -> Place | None:
         location = catalog_of(request).locate(name.quoted)
     except InvalidRequest:
         return None
-    return Place(location, request.coordinator, request.options, title(name))
+    return Place(location, request.coordinator, request.options, name.title)
 
 
 def required_place(request: Request, name: Name) -> Place:
@@ -113,11 +113,6 @@ def _with_version(request: Request, relation: Relation) -> Relation:
     return replace(relation, name=replace(name, parts=(name.parts[0], named.path)), as_of=as_of)
 
 
-def title(name: Name) -> str:
-    """A name as it is shown."""
-    return ".".join(name.parts)
-
-
 def similar_names(request: Request, name: Name) -> list[str]:
     """Names of tables that are spelled like this one, the most similar first."""
     if name.path is not None or len(name.parts) > 2:
@@ -128,7 +123,7 @@ def similar_names(request: Request, name: Name) -> list[str]:
         for entry in catalog.tables(namespace.name):
             shown = entry.full_name if len(name.parts) > 1 or namespace.name != "default" else entry.name
             shown_by_key[shown.lower()] = shown
-    similar = get_close_matches(title(name).lower(), shown_by_key, 3, 0.6)
+    similar = get_close_matches(name.title.lower(), shown_by_key, 3, 0.6)
     similar += [each for each in shown_by_key if each.rpartition(".")[2] == table.lower() and each not in similar]
     return [shown_by_key[each] for each in similar[:3]]
 
@@ -139,18 +134,16 @@ def not_found(request: Request, name: Name) -> TableNotFound:
     is_path = request.text[: name.start].endswith((" /", "\n/"))  # FROM /a/path
     location = location_hint(request.text, name.start - is_path)
     hint = f"; did you mean {' or '.join(similar)}?" if similar else location or "; SHOW TABLES IN a namespace lists what there is"
-    return request.error(TableNotFound, name, f"there is no table {title(name)}{hint}", name=title(name))
+    return request.error(TableNotFound, name, f"there is no table {name.title}{hint}", name=name.title)
 
 
 def edits_of(text: str, relation: Relation, view: str, columns: Sequence[str]) -> list[Edit]:
     """The view's name in place of the table's; a table without an alias gets what it is called as one."""
-    plain = Edit(relation.start, relation.end, f"`{view}`")
-    if relation.has_alias or relation.changes is not None:
-        return [plain]
-    alias, columns_edits = f" AS {quoted_name(relation.called)}", renaming(text, relation.name.parts, relation.called, columns)
-    if relation.alias_at == relation.end:
-        return [Edit(relation.start, relation.end, plain.new + alias), *columns_edits]
-    return [plain, Edit(relation.alias_at, relation.alias_at, alias), *columns_edits]
+    edits = [Edit(relation.start, relation.end, f"`{view}`")]
+    if not relation.has_alias and relation.changes is None:
+        edits.append(Edit(relation.alias_at, relation.alias_at, f" AS {quoted_name(relation.called)}"))
+        edits += renaming(text, relation.name.parts, relation.called, columns)
+    return edits
 
 
 def target_edits(request: Request, statement: Update | Delete | Merge, columns: Sequence[str]) -> list[Edit]:

@@ -44,7 +44,7 @@ _PARALLELISM: Final = (
     "struct<maxClusterActiveParallelism: bigint, minClusterActiveParallelism: bigint, maxSessionActiveParallelism: bigint, "
     "minSessionActiveParallelism: bigint>"
 )
-_OPTIMIZED: Final = (
+OPTIMIZED: Final = (
     f"numFilesAdded: bigint, numFilesRemoved: bigint, filesAdded: {_SIZES}, filesRemoved: {_SIZES}, partitionsOptimized: bigint, "
     f"zOrderStats: {_ZORDER}, numBins: bigint, numBatches: bigint, totalConsideredFiles: bigint, totalFilesSkipped: bigint, "
     "preserveInsertionOrder: boolean, numFilesSkippedToReduceWriteAmplification: bigint, "
@@ -90,41 +90,27 @@ def restored(table: Table, commit: Commit | None) -> Answer:
     else:
         [entry] = [each for each in entries_of(table.access, commit.version) if each.transaction_id == commit.transaction_id]
         numbers = entry.metrics
-    names = (
-        "tableSizeAfterRestore",
-        "numOfFilesAfterRestore",
-        "numRemovedFiles",
-        "numRestoredFiles",
-        "removedFilesSize",
-        "restoredFilesSize",
-    )
+    files = ("numOfFilesAfterRestore", "numRemovedFiles", "numRestoredFiles")
+    names = ("tableSizeAfterRestore", *files, "removedFilesSize", "restoredFilesSize")
     return Answer(_RESTORED, (tuple(int(numbers.get(name) or 0) for name in names),))
 
 
 def history(versions: Iterable[tuple[int, Mapping[str, Any]]]) -> Answer:
     """One row for each version: its commitInfo."""
-    return Answer(_HISTORY, tuple(_history_row(version, info) for version, info in versions))
-
-
-def _history_row(version: int, info: Mapping[str, Any]) -> tuple[Any, ...]:
-    job, notebook = info.get("job"), info.get("notebook")
-    return (
-        version,
-        moment(info.get("inCommitTimestamp") or info.get("timestamp")),
-        info.get("userId"),
-        info.get("userName"),
-        info.get("operation"),
-        _texts(info.get("operationParameters")),
-        tuple(job.get(name) for name in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")) if job else None,
-        (notebook.get("notebookId"),) if notebook else None,
-        info.get("clusterId"),
-        info.get("readVersion"),
-        info.get("isolationLevel"),
-        info.get("isBlindAppend"),
-        _texts(info.get("operationMetrics")),
-        info.get("userMetadata"),
-        info.get("engineInfo"),
-    )
+    columns, rows = Answer(_HISTORY).struct.names, list[tuple[Any, ...]]()
+    for version, info in versions:
+        job, notebook = info.get("job"), info.get("notebook")
+        row = {
+            **info,
+            "version": version,
+            "timestamp": moment(info.get("inCommitTimestamp") or info.get("timestamp")),
+            "operationParameters": _texts(info.get("operationParameters")),
+            "job": tuple(job.get(name) for name in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")) if job else None,
+            "notebook": (notebook.get("notebookId"),) if notebook else None,
+            "operationMetrics": _texts(info.get("operationMetrics")),
+        }
+        rows.append(tuple(row.get(name) for name in columns))
+    return Answer(_HISTORY, tuple(rows))
 
 
 def _texts(mapping: Mapping[str, Any] | None) -> dict[str, str | None] | None:
@@ -155,12 +141,6 @@ def detail(table: Table, name: str | None) -> Answer:
         list(described.features),
     )
     return Answer(_DETAIL, (row,))
-
-
-def optimized(location: str, numbers: Mapping[str, Any]) -> Answer:
-    """The path and the metrics of an OPTIMIZE; null for what sluice does not measure."""
-    names = Answer(_OPTIMIZED).struct.names
-    return Answer(f"path string, metrics struct<{_OPTIMIZED}>", ((location, {name: numbers.get(name) for name in names}),))
 
 
 def moment(milliseconds: int | None) -> datetime | None:

@@ -5,12 +5,14 @@ The thread that locks tables commits under the lease, by whatever way it writes;
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import field
-from typing import Any, ClassVar, TypeVar
+from operator import attrgetter
+from typing import Any, ClassVar, Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,7 +20,7 @@ from ..coordinator.api import Lease, LeaseOn, leases
 from ..storage.caches import ForkSafeLock
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
-from ..storage.expressions.limits import beyond_limits
+from ..storage.expressions.parse import beyond_limits
 from ..storage.schema.datatypes import StructType
 from ..tables.write.terms import ChangeArgs
 from .parse.cursor import Name, Span, position
@@ -96,6 +98,8 @@ class Locks:
 
 
 Refusal = TypeVar("Refusal", bound=SluiceError)
+_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
+_NO_LINE_END: Final = re.compile(r"[^\n]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +111,13 @@ class Edit:
     new: str
 
 
-def _nothing() -> dict[str, str]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """A table's location, and how to reach it."""
 
     location: str
     coordinator: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     name: str | None = None
     """The name by which a statement means the table; None if it means it by its location."""
 
@@ -164,6 +164,11 @@ class Request(ABC):
         """Whether VACUUM takes a time shorter than the table's own."""
         return False
 
+    @property
+    def overwrites_partitions(self) -> bool:
+        """Whether an overwrite that names no rows replaces the partitions of the new ones, and not all rows."""
+        return False
+
     @abstractmethod
     def place_of(self, name: Name) -> Place | None:
         """Where the table of a name is, if it is one of sluice's; None if the name is the engine's own, or unknown."""
@@ -189,19 +194,20 @@ class Request(ABC):
         """What SELECT with these columns gives of rows."""
 
     @abstractmethod
+    def instant(self, span: Span, text: str | None) -> float | None:
+        """What `milliseconds` gives, which may be beyond all years; None for what is no time."""
+
     def milliseconds(self, span: Span, text: str | None = None) -> int:
         """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the session's time zone.
 
         `text` is a literal to take instead of the expression. Raises InvalidRequest, with the place, for what is no time.
         """
-
-    def beyond_years(self, span: Span) -> InvalidRequest:
-        """The refusal of a time that no version can have."""
-        return self.refused(span, "this time is not within the years 1 to 9999; write one like '2026-01-31 13:00:00'")
-
-    def no_time(self, span: Span) -> InvalidRequest:
-        """The refusal of an expression that gives no time."""
-        return self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+        at = self.instant(span, text)
+        if at is None:
+            raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+        if not _YEAR_1_MS <= at < _YEAR_10000_MS:
+            raise self.refused(span, "this time is not within the years 1 to 9999; write one like '2026-01-31 13:00:00'")
+        return int(at)
 
     def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
         """The text of a part with edits, in which parameters are literals. Raises InvalidRequest for one that is too large to be read."""
@@ -210,6 +216,10 @@ class Request(ABC):
         if why is not None:
             raise self.refused(span, f"this expression cannot be read: {why}")
         return text
+
+    def condition(self, span: Span, schema: StructType, what: str) -> str:
+        """A condition over a table's columns as sluice evaluates it; `what` it is of a statement."""
+        return self.expression(span)
 
     def value(self, span: Span, kind: str) -> Any:
         """What an expression without columns gives as a type of Spark's. Raises InvalidRequest if it is null."""
@@ -248,9 +258,10 @@ class Request(ABC):
         parts: list[str] = []
         at = 0
         for span in spans:
-            parts.append(_blank(self.text[at : span.start]))
+            parts.append(_NO_LINE_END.sub(" ", self.text[at : span.start]))
             at = span.start
-            for edit in sorted((each for each in edits if span.start <= each.start and each.end <= span.end), key=lambda each: each.start):
+            inside = [each for each in edits if span.start <= each.start and each.end <= span.end]
+            for edit in sorted(inside, key=attrgetter("start")):
                 if edit.start >= at:  # a parameter in what another edit replaced is gone
                     parts += [self.text[at : edit.start], edit.new]
                     at = edit.end
@@ -276,7 +287,3 @@ class Request(ABC):
             else:
                 raise self.refused(each.at, "this parameter has no value: give one in args (sluice sql: --arg name=value)")
         return values
-
-
-def _blank(text: str) -> str:
-    return "".join(character if character == "\n" else " " for character in text)

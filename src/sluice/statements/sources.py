@@ -5,57 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-import pyarrow as pa
-
 from ..storage.dataclass import dataclass
 from ..storage.schema.datatypes import StructType
-from ..storage.schema.schema import to_arrow
 from ..tables.client.address import time_of_digits
 from ..tables.joint_transaction import read_together
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .parse.cursor import Span
-from .parse.relations import AsOf, Between, Relation
+from .parse.relations import Between, Relation
 from .places import SluiceRelation, relations_of_sluice
 from .request import Request
 
 _DIGITS: Final = len("yyyyMMddHHmmssSSS")
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionRows:
-    """A table's rows as an open transaction sees them; the commit depends on those that are read."""
-
-    part: Transaction
-
-    @property
-    def struct(self) -> StructType:
-        """The schema."""
-        return self.part.struct
-
-    def to_arrow(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """The rows."""
-        return self.part.scan(columns, where)
-
-    def files(self, where: str | None = None) -> pa.Table:
-        """The files of the version read, whatever the transaction did."""
-        return self.part.basis[0].files
-
-
-@dataclass(frozen=True, slots=True)
-class NoRows:
-    """A table's columns, for a statement that is only resolved."""
-
-    struct: StructType
-
-    def to_arrow(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """No rows."""
-        return to_arrow(self.struct).empty_table().select(list(columns))
-
-    def files(self, where: str | None = None) -> pa.Table:
-        """No files."""
-        return pa.table({"size": pa.array([], pa.int64())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +36,10 @@ class ChangeRange:
     up_to: Bound | None
 
 
-Rows: TypeAlias = "TableSnapshot | TransactionRows | NoRows"
+Rows: TypeAlias = TableSnapshot | Transaction | StructType
+"""A table's rows: those of a version; those that an open transaction sees, on which its commit depends; for a statement that is only
+resolved none, and the columns.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +51,11 @@ class Source:
     rows: Rows | ChangeRange
 
     @property
-    def columns(self) -> Sequence[str]:
-        """The names of the table's columns."""
-        return (self.table if isinstance(self.rows, ChangeRange) else self.rows).struct.names
+    def struct(self) -> StructType:
+        """The table's schema."""
+        if isinstance(self.rows, StructType):
+            return self.rows
+        return (self.table if isinstance(self.rows, ChangeRange) else self.rows).struct
 
 
 def sources_of(request: Request, relations: Sequence[SluiceRelation], current: Mapping[str, Rows]) -> list[Source]:
@@ -109,11 +76,8 @@ def _chosen(request: Request, relation: Relation, table: Table) -> Rows | Change
         return _table_changes(request, relation, relation.changes.arguments[1:])
     if relation.between is not None:
         return _between(request, relation.between)
-    assert relation.as_of is not None
-    return _as_of(request, table, relation.as_of)
-
-
-def _as_of(request: Request, table: Table, as_of: AsOf) -> TableSnapshot:
+    as_of = relation.as_of
+    assert as_of is not None
     digits = as_of.literal
     if digits is None:
         return table.snapshot(*request.moment(as_of.is_version, as_of.value))
@@ -129,15 +93,15 @@ def _table_changes(request: Request, relation: Relation, bounds: Sequence[Span])
     if not 1 <= len(bounds) <= 2:
         said = "table_changes takes a table's name, a first version or time, and a last one if there is one"
         raise request.refused(relation.name, said)
-    first, *last = (_bound(request, each) for each in bounds)
+    read: list[Bound] = []
+    for each in bounds:
+        value = request.evaluate(each)
+        if isinstance(value, int) and not isinstance(value, bool):
+            read.append(Bound("version", request.version(each, value)))
+        else:
+            read.append(Bound("timestamp", request.milliseconds(each)))
+    first, *last = read
     return ChangeRange(Bound(first.by, first.value - 1), last[0] if last else None)
-
-
-def _bound(request: Request, span: Span) -> Bound:
-    value = request.evaluate(span)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Bound("version", request.version(span, value))
-    return Bound("timestamp", request.milliseconds(span))
 
 
 def _between(request: Request, between: Between) -> ChangeRange:
@@ -174,4 +138,4 @@ def latest(request: Request, relations: Sequence[Relation]) -> list[Source]:
 def without_rows(request: Request, relations: Sequence[Relation]) -> list[Source]:
     """The same for a query that is only resolved: the latest columns of its tables."""
     ours = relations_of_sluice(request, relations)
-    return sources_of(request, ours, {each.location: NoRows(each.struct) for each in current_tables(ours)})
+    return sources_of(request, ours, {each.location: each.struct for each in current_tables(ours)})

@@ -114,8 +114,10 @@ def listed(what: str, holds: Callable[[Any], bool], *, alone: bool = False, leas
     """A list of values, or (`alone`) one of them."""
 
     def is_list(value: Any) -> bool:
-        is_some = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, os.PathLike))
-        return is_some and len(kept := list(_kept(value))) >= least * hasattr(value, "__len__") and all(map(holds, kept))
+        if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, os.PathLike)):
+            return False
+        # What has no length may be used up by a look at its elements.
+        return not hasattr(value, "__len__") or (len(elements := list(value)) >= least and all(map(holds, elements)))
 
     return Rule(what, lambda value: (alone and holds(value)) or is_list(value))
 
@@ -141,7 +143,7 @@ def either(what: str, *rules: Rule) -> Rule:
 
 def is_made(value: object, *classes: str) -> bool:
     """Whether a value is of a class of one of these names, or of one derived from it."""
-    return any(each.__name__ in classes for each in type(value).__mro__)
+    return not {each.__name__ for each in type(value).__mro__}.isdisjoint(classes)
 
 
 def _is_unicode(value: str) -> bool:
@@ -155,11 +157,6 @@ def _is_text(value: object) -> bool:
 def _is_place(value: Any) -> bool:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     return isinstance(path, str) and bool(path.strip()) and "\0" not in path and _is_unicode(path)
-
-
-def _kept(value: Iterable[Any]) -> Iterable[Any]:
-    """The elements, unless asking for them would use them up."""
-    return value if hasattr(value, "__len__") else ()
 
 
 def _is_moment(value: Any) -> bool:
@@ -229,33 +226,27 @@ _ACK: Final = one_of("published", "ratified")
 _KEY: Final = text("a text of 1 to 1000 characters that identifies this write", 1, 1000)
 _MOMENT: Final = Rule("a datetime, ISO 8601 text such as '2026-01-31 13:00:00+00:00', or milliseconds since 1970", _is_moment)
 
+
+def _all_are(rule: Rule, names: str) -> dict[str, Rule]:
+    """The same rule for all parameters named in a text."""
+    return dict.fromkeys(names.split(), rule)
+
+
 RULES: Final[Mapping[str, Rule]] = {
     # where things are
-    "location": _PLACE,
-    "target": _PLACE,
-    "root": _PLACE,
-    "path": _PLACE,
-    "table": _TABLE,
-    "tables": listed("a list of tables: of each the sluice.Table, or its path or URI", _TABLE.holds),
+    **_all_are(_PLACE, "location target root path"),
+    **_all_are(_TABLE, "table *tables *named"),
+    **_all_are(listed("a list of tables: of each the sluice.Table, or its path or URI", _TABLE.holds), "tables into"),
     "read_together.tables": listed("a list of at least one table or location", _TABLE.holds, least=1),
-    "*tables": _TABLE,
-    "*named": _TABLE,
-    "into": listed("a list of tables: of each the sluice.Table, or its path or URI", _TABLE.holds),
     "coordinator": text("an address such as zk://host:2181/chroot or embedded://, as a text that is not empty", secret=True),
     "storage_options": pairs("a mapping of texts to texts, such as {'region': 'eu-west-1'}", secret=True),
     "hadoopConf": pairs("a mapping of texts to texts, such as {'fs.s3a.endpoint': '...'}", secret=True),
     "former": text("the id of a coordinator, a text that is not empty"),
     # times
-    "timeout_s": _TIME,
-    "seconds": _SECONDS,
-    "wait_s": _TIME,
-    "recover.wait_s": _SECONDS,
-    "recover_all.wait_s": _SECONDS,
-    "bound_s": _SECONDS,
-    "health.timeout_s": _SECONDS,
+    **_all_are(_TIME, "timeout_s wait_s"),
+    **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s bound_s health.timeout_s"),
     "poll_s": _SOME_SECONDS,
-    "retain_hours": _HOURS,
-    "retentionHours": _HOURS,
+    **_all_are(_HOURS, "retain_hours retentionHours"),
     # numbers
     "version": _VERSION,
     "read_version": whole("a version", 0, _VERSION_MAX),
@@ -267,86 +258,66 @@ RULES: Final[Mapping[str, Rule]] = {
             lambda value: isinstance(value, Mapping) and all(_TABLE.holds(each) and _VERSION.holds(of) for each, of in value.items()),
         ),
     ),
-    "after": _AFTER,
-    "up_to": _AFTER,
+    **_all_are(_AFTER, "after up_to ChangePlace.version"),
     **dict.fromkeys(
         (f"{name}.{edge}" for name in ("changes", "changes_batches", "split_changes") for edge in ("after", "up_to")),
         either("a version, -1 for none, or a time", _AFTER, _MOMENT),
     ),
-    **dict.fromkeys(
-        ("begin.after", "transaction.after", "JointTransaction.after"),
+    **_all_are(
         made("OpenTransaction", what="the transaction that lost, which this one repeats"),
+        "begin.after transaction.after JointTransaction.after",
     ),
     "follow.after": either("the last version you have, -1 for none, or the `end` of a batch", _AFTER, made("ChangePlace")),
-    "ChangePlace.version": _AFTER,
     "ChangePlace.files": whole("a number of files", 0, _COUNT_MAX),
     "timestamp": _MOMENT,
     "read.timestamp": either(_MOMENT.what, _MOMENT, text("")),
-    "history.limit": _COUNT,
-    "attempts": _COUNT,
-    "parts": _COUNT,
-    "max_versions": _COUNT,
-    "max_rows": _COUNT,
+    **_all_are(_COUNT, "history.limit attempts parts max_versions max_rows"),
     "max_bytes": whole("a number of bytes", 1, _VERSION_MAX),
     "target_file_size": _SIZE_RULE,
-    "reader": whole("a version of the protocol", 1, 3),
-    "writer": whole("a version of the protocol", 1, 7),
-    "readerVersion": whole("a version of the protocol", 1, 3),
-    "writerVersion": whole("a version of the protocol", 1, 7),
+    **_all_are(whole("a version of the protocol", 1, 3), "reader readerVersion"),
+    **_all_are(whole("a version of the protocol", 1, 7), "writer writerVersion"),
     # words
     "ack": _ACK,
     "consistency": one_of("latest", "serial", "session", "published"),
     "isolation": one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
     "by": one_of("version", "timestamp"),
-    "consumer.rows": one_of("changes", "inserted"),
-    "follow.rows": one_of("changes", "inserted"),
-    "compact.mode": one_of("minor", "major", "full"),
+    **_all_are(one_of("changes", "inserted"), "consumer.rows follow.rows"),
+    **_all_are(one_of("minor", "major", "full"), "compact.mode executeCompaction.mode"),
     "create.mode": one_of("create", "if_not_exists", "or_replace", "replace"),
-    **dict.fromkeys(("lease.mode", "lease_on.mode"), one_of("shared", "exclusive")),
+    **_all_are(one_of("shared", "exclusive"), "lease.mode lease_on.mode"),
     "plan_write.mode": one_of("append", "overwrite", "dynamic"),
     "generate.mode": _NAME,
     # names and texts
-    "name": _NAME,
+    **_all_are(_NAME, "name new_name namespace drop_id"),
     **dict.fromkeys(
         ("lease.name", "lease_on.name", "consumer.name"),
         Rule("1 to 200 printable characters", lambda value: _is_text(value) and 0 < len(value) <= 200 and value.isprintable()),
     ),
-    "new_name": _NAME,
-    "namespace": _NAME,
-    "drop_id": _NAME,
-    "names": listed("a list of names", _is_text),
+    "names": _NAMES,
     "unset": _NAMES,
     "require_left.application": Rule("(application id, number)", _is_application),
     "application": text("a text that is not empty", most=1000),
     "transaction_id": Rule(
         "the id of a transaction, from `Transaction.id`", lambda value: isinstance(value, str) and _ID.fullmatch(value) is not None
     ),
-    "comment": text("a text", 0),
-    "configuration": text("a text", 0),
+    **_all_are(text("a text", 0), "comment configuration"),
     "text": text("SQL as a text", 1, 100_000_000),
     "key": _KEY,
     "transaction": Rule("(application id, number), a text that is not empty and a whole number, 0 or more", _is_application),
     "user_metadata": _USER_METADATA,
     "properties": _PAIRS,
     # columns, rows and conditions
-    "columns": listed("a list of names", _is_text),
-    "read.columns": either("a list of names, or a StructType", listed("a list of names", _is_text), made("StructType")),
-    "cluster_by": _NAME_OR_NAMES,
-    "cluster_by.columns": _NAME_OR_NAMES,
-    "analyze.columns": _NAME_OR_NAMES,
+    "columns": _NAMES,
+    "read.columns": either("a list of names, or a StructType", _NAMES, made("StructType")),
+    **_all_are(_NAME_OR_NAMES, "cluster_by cluster_by.columns analyze.columns partition_by z_order_by"),
     "add_columns.columns": listed("a list of sluice.NewColumn", lambda value: is_made(value, "NewColumn")),
     "changes": listed("a list of sluice.ColumnChange", lambda value: is_made(value, "ColumnChange")),
     "NewColumn.field": made("StructField", "Field", what="a pyarrow.field(...)"),
-    "NewColumn.path": _NAMES,
-    "NewColumn.after": _NAME,
-    "ColumnChange.path": _NAMES,
-    "ColumnChange.after": _NAME,
+    **_all_are(_NAMES, "NewColumn.path ColumnChange.path"),
+    **_all_are(_NAME, "NewColumn.after ColumnChange.after"),
     "default": text("SQL of a default as a text", 0),
-    "partition_by": _NAME_OR_NAMES,
-    "z_order_by": _NAME_OR_NAMES,
     "on": listed("the name of a column, or a list of names", _is_text, alone=True),
-    "schema": _SCHEMA,
-    "partition_schema": _SCHEMA,
+    **_all_are(_SCHEMA, "schema partition_schema"),
     "rows": _ROWS,
     "where": either(_CONDITION.what, _CONDITION, made("Predicate")),
     "read_where": _CONDITION,
@@ -357,39 +328,15 @@ RULES: Final[Mapping[str, Rule]] = {
         least=1,
     ),
     # flags
-    **dict.fromkeys(
-        (
-            "allow_nonempty",
-            "cascade",
-            "create",
-            "dry_run",
-            "dynamic",
-            "first",
-            "for_update",
-            "force",
-            "if_not_exists",
-            "ignore_missing_files",
-            "include_foreign",
-            "keep_data",
-            "lose_unpublished",
-            "merge_schema",
-            "nullable",
-            "overwrite_schema",
-            "replace",
-            "replaces",
-            "row_ids",
-            "routing",
-            "schema_evolution",
-            "whole",
-        ),
+    **_all_are(
         _FLAG,
+        "allow_nonempty cascade create dry_run dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
+        "keep_data lose_unpublished merge_schema nullable overwrite_schema replace replaces row_ids routing schema_evolution "
+        "whole",
     ),
     # functions, sessions and frames
-    "work": _CALL,
-    "told": _CALL,
-    "clauses": _CALL,
-    "spark": _SESSION,
-    "session": _SESSION,
+    **_all_are(_CALL, "work told clauses"),
+    **_all_are(_SESSION, "spark session"),
     "sparkSession": either(_SESSION.what, _SESSION, made("NoneType")),  # DeltaTable refuses it
     "builder": made("Builder", what="SparkSession.builder"),
     "df": made("DataFrame"),
@@ -399,50 +346,41 @@ RULES: Final[Mapping[str, Rule]] = {
     "limits": made("Limits"),
     "replaced": made("Replaced"),
     # parameters of a coordinator's address, and of the S3 store
-    "retry_s": _SOME_SECONDS,
+    **_all_are(_SOME_SECONDS, "retry_s connect_timeout_s"),
     "session_timeout_s": amount("seconds", 0.1, 3600),
-    "connect_timeout_s": _SOME_SECONDS,
-    **dict.fromkeys(("tls", "verify_hostname"), _FLAG),
+    **_all_are(_FLAG, "tls verify_hostname"),
     "auth": one_of("digest", "sasl", "x509"),
-    **dict.fromkeys(("ca", "cert", "key_file", "credentials"), text("the path of a file")),
+    **_all_are(text("the path of a file"), "ca cert key_file credentials"),
     "jars": text("the path of a folder"),
     "max_attempts": whole("a number of attempts", 1, 999),
     "path_style": _FLAG,
     "conditional_put": one_of("auto", "true", "false"),
     # Spark's options, where they are not named after a parameter: versionAsOf is `version_as_of`
-    **dict.fromkeys(("version_as_of", "loaded_version", "ending_version"), whole("a version", 0, _VERSION_MAX)),
+    **_all_are(whole("a version", 0, _VERSION_MAX), "version_as_of loaded_version ending_version"),
     "starting_version": whole("a version; for a stream also latest", 0, _VERSION_MAX),
     "max_records_per_file": whole("a number of rows", 0, _COUNT_MAX),
     "max_files_per_trigger": whole("a number of files", 1, _COUNT_MAX),
     "max_bytes_per_trigger": _SIZE_RULE,
     "txn_version": whole("a number of a write", 0, _VERSION_MAX),
-    "commit_timeout": _SOME_SECONDS,
-    "poll_interval": _SOME_SECONDS,
+    **_all_are(_SOME_SECONDS, "commit_timeout poll_interval"),
     # table properties
     "delta.checkpointInterval": whole("a number of versions", 1, 1_000_000_000),
     "delta.dataSkippingNumIndexedCols": whole("a number of columns, -1 for all", -1, 999_999_999),
     "delta.targetFileSize": _SIZE_RULE,
     # Delta's names
-    "aliasName": _NAME,
-    "featureName": _NAME,
-    "identifier": _NAME,
-    "tableOrViewName": _NAME,
+    **_all_are(_NAME, "aliasName featureName identifier tableOrViewName colName property.key newest_by"),
     "DeltaTable.timestamp": text("a time as a text, such as 2026-01-31 or 2026-01-31 13:00:00"),
-    "RowChanges.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
-    "DeltaMergeBuilder.set": Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
-    "isShallow": _FLAG,
-    "truncateHistory": _FLAG,
+    **_all_are(
+        Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
+        "RowChanges.set DeltaMergeBuilder.set",
+    ),
+    **_all_are(_FLAG, "isShallow truncateHistory"),
     "partitionSchema": either("a StructType, or columns in SQL as a text", text(""), _SCHEMA),
     "source": made("DataFrame", what="a DataFrame; it must be DataFrame, and cannot be None"),
-    "colName": _NAME,
     "dataType": either("a DataType, or its name in SQL", text(""), made("DataType")),
-    "property.key": _NAME,
     "property.value": text("the value of a property as a text", 0),
     "partitionFilter": text("a condition in SQL as a text"),
-    "executeCompaction.mode": one_of("minor", "major", "full"),
-    "condition": _EXPRESSION,
-    "newest_by": _NAME,
-    "matched_delete": _EXPRESSION,
+    **_all_are(_EXPRESSION, "condition matched_delete"),
     "merge_into.on": either("a condition, or columns", _EXPRESSION, _NAME_OR_NAMES),
     **dict.fromkeys(
         ("matched_update", "not_matched_insert"), Rule("true, false, or a mapping", lambda value: isinstance(value, (bool, Mapping)))

@@ -1,4 +1,4 @@
-"""Caches bounded by bytes, for what a client has read or parsed; and a lock that is free in a child process after a fork."""
+"""Caches bounded by bytes, for what a client has read or parsed; values made once; and a lock that is free in a child after a fork."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ class ForkSafeLock:
 
 
 os.register_at_fork(after_in_child=ForkSafeLock._free_all)
+
+
+class Once(Generic[V]):
+    """A value that is made on first use; other threads wait for it meanwhile. `made` is the value, None before.
+
+    If making it fails, the next use tries again. What it was made from is let go.
+    """
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        self._make: Callable[[], V] | None = make
+        self._lock = ForkSafeLock()
+        self.made: V | None = None
+
+    @property
+    def value(self) -> V:
+        """The value. Raises the errors of making it."""
+        with self._lock:
+            if self._make is not None:
+                self.made, self._make = self._make(), None
+            return cast(V, self.made)
 
 
 class BytesBounded(Generic[K, V]):

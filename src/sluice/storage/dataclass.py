@@ -80,7 +80,7 @@ def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool)
 def _comparing(fields: tuple[dataclasses.Field[Any], ...], *, order: bool) -> dict[str, Any]:
     """Equality and hash by the fields, and the order if requested."""
     values = _values([each.name for each in fields if each.compare])
-    hashed = values if all(each.hash is None for each in fields) else _values([each.name for each in fields if _is_hashed(each)])
+    hashed = _values([each.name for each in fields if (each.compare if each.hash is None else each.hash)])
 
     def by(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
         return lambda one, other: compare(values(one), values(other)) if other.__class__ is one.__class__ else NotImplemented
@@ -89,15 +89,11 @@ def _comparing(fields: tuple[dataclasses.Field[Any], ...], *, order: bool) -> di
     return {"__eq__": by(operator.eq), "__hash__": lambda one: hash(hashed(one)), **orders}
 
 
-def _is_hashed(field: dataclasses.Field[Any]) -> bool:
-    return field.compare if field.hash is None else field.hash
-
-
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Returns the values of these attributes, always as a tuple: tuples compare their elements by identity first."""
     if len(names) > 1:
         return operator.attrgetter(*names)
-    return lambda one: tuple(getattr(one, name) for name in names)
+    return lambda one: tuple([getattr(one, name) for name in names])
 
 
 @recursive_repr()

@@ -26,6 +26,7 @@ The tree says what the caller does next; every class can be pickled, and has its
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 __all__ = [
@@ -86,11 +87,7 @@ class SluiceError(Exception):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.details))
-
-
-def _rebuild(cls: type[SluiceError], message: str, details: dict[str, Any]) -> SluiceError:
-    return cls(message, **details)
+        return partial(type(self), self.message, **self.details), ()
 
 
 class InvalidRequest(SluiceError):

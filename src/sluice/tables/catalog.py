@@ -174,11 +174,7 @@ class Catalog:
         Its managed tables are made below `location`, by default in a folder of its name below the root.
         """
         record = NamespaceRecord(
-            name,
-            "" if location is None else normalise(location),
-            comment,
-            dict(properties or {}),
-            SystemClock().now_ms(),
+            name, "" if location is None else normalise(location), comment, dict(properties or {}), SystemClock().now_ms()
         )
         if if_not_exists and any(each.name.lower() == name.lower() for each in list_namespaces(self._names)):
             return False
@@ -342,8 +338,6 @@ class Catalog:
         location (then returns None): the default for a table at a location of its own, as in Spark. Raises TableNotFound, also if
         another client dropped or renamed it first; LeaseHeld while somebody holds a lease on it.
         """
-        if keep_data is not None and type(keep_data) is not bool:
-            raise InvalidRequest(f"keep_data is {keep_data!r}; give True, False, or None for the default", keep_data=keep_data)
         table_name = TableName.parse(name)
         record = find_name(self._names, table_name).record
         assert record is not None

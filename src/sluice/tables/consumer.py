@@ -17,20 +17,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from ..coordinator.api import Change, Deadline, Hold, Lease, Pin, SystemClock, Timeout, hold_consumer, pin_version, require_one_coordinator
+from ..coordinator.api import Deadline, Hold, Lease, Pin, SystemClock, Timeout, hold_consumer, pin_version, require_one_coordinator
 from ..coordinator.errors import ConcurrentTransactionException, CoordinatorUnavailable, LeaseHeld, LeaseLost, NotCommitted
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.open_table import OpenTable
 from .joint_transaction import CommitInfo, JointArgs, JointTransaction, Named
-from .read.changed_files import ChangePlace
 from .read.following import ChangeBatch, ChangeReader, SelectionArgs, latest_of
-from .read.published_versions import published_versions
+from .read.versions import ChangePlace, published_versions
 from .table_writes import TableWrites
 from .transaction import ForeignRows
 from .write.repeated_writes import done_in_all
@@ -144,8 +142,14 @@ class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
         """
         deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s)
         while not self._waiting.closed:
-            if self._hold.lease.lost.is_set():
-                self._take_again()
+            if self._hold.lease.lost.is_set():  # whatever was in hand may have been consumed by another instance
+                _log.warning("the consumer %s of %s lost its lease and takes it again", self.name, self._table.location)
+                self._hold.release()
+                if self._wait_s is not None:
+                    self._take(self._wait_s)
+                else:
+                    with suppress(LeaseHeld, CoordinatorUnavailable):  # look whether it was closed, and try again
+                        self._take(Deadline.after(_WAIT_S))
             elif self._in_hand is not None:
                 return self._in_hand
             else:
@@ -233,16 +237,6 @@ class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
             raise
         self._in_hand, self._latest = None, place.version
         self._move_pin()
-
-    def _take_again(self) -> None:
-        """Become the consumer again after the lease was lost: whatever was in hand may have been consumed by another instance."""
-        _log.warning("the consumer %s of %s lost its lease and takes it again", self.name, self._table.location)
-        self._hold.release()
-        if self._wait_s is not None:
-            self._take(self._wait_s)
-            return
-        with suppress(LeaseHeld, CoordinatorUnavailable):  # the caller looks whether it was closed, and calls again
-            self._take(Deadline.after(_WAIT_S))
 
     def _resume(self) -> tuple[int, ChangePlace]:
         """The run and the place: the highest that the coordinator or an output recorded, or where a new consumer begins.
@@ -332,6 +326,8 @@ class ConsumerTransaction(JointTransaction):
         **terms: Unpack[JointArgs],
     ) -> None:
         self._consumer, self._of, self._lease = consumer, batch, consumer.lease
+        # check: consumers-commit-under-their-lease
+        self._leases = tuple(self._lease.nodes)
         terms["transaction"] = consumer.application_for(batch)
         super().__init__(tables=consumer.outputs(), foreign=foreign, by_engine=by_engine, **terms)
 
@@ -339,11 +335,6 @@ class ConsumerTransaction(JointTransaction):
         super()._begin(tables)
         assert self._terms.once is not None
         self._consumer.require_left({location: part.basis[0] for location, part in self._parts.items()}, self._terms.once)
-
-    def _to_file(self, table: OpenTable, change: Change) -> Change:
-        change = super()._to_file(table, change)
-        # check: consumers-commit-under-their-lease (leases=(*change.leases, *self._lease.nodes) -> leases=change.leases)
-        return replace(change, leases=(*change.leases, *self._lease.nodes))
 
     def _note_loss(self, lost: NotCommitted) -> None:
         super()._note_loss(lost)

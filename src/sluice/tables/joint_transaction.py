@@ -1,27 +1,28 @@
-"""Transactions over several tables, and reads of several tables at one moment."""
+"""Transactions over several tables, their outcomes, and reads of several tables at one moment."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ..coordinator.api import (
     DEFAULT_TIMEOUT_S,
     Change,
     Commit,
+    CoordinatedTable,
     Deadline,
+    Outcome,
     PartitionScope,
     Priority,
     SystemClock,
     TableLeases,
     Timeout,
     bounding,
+    connect,
+    known_locations,
     naming,
     outcome_of,
     priority_after,
@@ -38,12 +39,11 @@ from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.stores.location import normalise
 from .client.address import TableAddress
-from .client.open_table import OpenTable, open_table
+from .client.open_table import OpenTable, open_coordinated, open_table
 from .client.published_table import beyond
 from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_writes import TableWrites
 from .transaction import ForeignRows, Transaction
-from .write.data_writing import Redefinition
 from .write.repeated_writes import done_in_all
 from .write.requirements import snapshot_for_change
 from .write.terms import OnceArgs, terms_of
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
+_OUTCOME_TIMEOUT_S: Final = 120.0
+_RECORDS_ONLY: Final = 2**62
+"""Beyond the end of every log, so that only the coordinator's records are searched."""
 
 Named: TypeAlias = "TableWrites | str | os.PathLike[str]"
 """A `sluice.Table`, or its location."""
@@ -97,10 +100,15 @@ class Part(Transaction):
     def __init__(self, joint: JointTransaction, table: OpenTable, snapshot: Snapshot, terms: Terms) -> None:
         super().__init__(table, snapshot, terms, joint._priority, transaction_id=joint.id)
         self._joint = joint
+        self._foreign = joint._foreign
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part in the table at a location: now, or once that table takes part."""
-        self._joint.run_on(location, operation)
+        part = self._joint._parts.get(location)
+        if part is None:
+            self._joint._waiting.setdefault(location, []).append(operation)
+        else:
+            operation(part)
 
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """As in every transaction; a conflict names the table."""
@@ -116,29 +124,18 @@ class Part(Transaction):
         super()._note_loss(lost)
         self._joint._losses = self._losses
 
-    def _end(self, timeout_s: Timeout | None = None) -> NoReturn:
+    def _end(self, limit: Timeout | None = None, *, timeout_s: Timeout | None = None) -> NoReturn:
         """Raises InvalidRequest: parts neither commit nor end in another way by themselves."""
         raise InvalidRequest(
             f"this is the part of transaction {self.id} in {self._table.location}: end the whole transaction, not one of its parts",
             transaction_id=self.id,
         )
 
-    _take_back = abort = _end
+    commit = withdraw = abort = _end
 
     def merge(self, *_: object, **__: object) -> NoReturn:
         """Raises InvalidRequest: only Spark merges rows of a DataFrame."""
         raise InvalidRequest("merge() is carried out by Spark: begin the transaction with a session, sluice.transaction(spark, ...)")
-
-    def _write(
-        self,
-        rows: Any,
-        mode: str,
-        where: str | None,
-        merge_schema: bool,
-        redefine: Callable[[pa.Schema | None], Redefinition] | None = None,
-    ) -> None:
-        foreign = self._joint.foreign(rows)
-        super()._write(rows if foreign is None else foreign, mode, where, merge_schema, redefine)
 
 
 @checked
@@ -149,6 +146,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     moment: the first use of one of them, or the beginning if `tables` names them. As a context manager it commits when the block
     ends, and aborts when the block raises.
     """
+
+    _leases: tuple[str, ...] = ()
+    """The nodes of leases that it needs beside those of its changes."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if after is not None:
             with bounding(self._terms.timeout_s, SystemClock()) as deadline:
                 priority = priority_after(after.losses, after.parts_read(), deadline)
-        super().__init__(self._terms.timeout_s, priority)
+        super().__init__("", self._terms.timeout_s, priority, SystemClock())
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._foreign, self._by_engine = foreign, by_engine
@@ -176,7 +176,6 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._parts: dict[str, Part] = {}
         self._waiting: dict[str, list[Callable[[Transaction], object]]] = {}
         """Operations on the parts of tables that do not take part yet."""
-        self._id = ""
         self._changes: list[tuple[OpenTable, Change]] | None = None
         self._info = CommitInfo({})
         self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
@@ -190,18 +189,15 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     # -- what it is --------------------------------------------------------------------------------------------------
 
     @property
-    def id(self) -> str:
-        """The transaction's GUID in all its tables, for `sluice.outcome`; "" before the first use of a table."""
-        return self._id
-
-    @property
     def read_versions(self) -> Mapping[str, int]:
         """The versions on which the operations are made, by location."""
         return {location: part.read_version for location, part in self._parts.items()}
 
     def repeated(self) -> CommitInfo | None:
         """The commits that wrote the application's transaction or the key before, in the tables that take part. Raises HalfCommitted."""
-        return self._repeated(self._timeout_s)
+        with bounding(self._timeout_s, self._clock):
+            commits = self._done_before()
+        return CommitInfo(commits) if commits else None
 
     def parts_read(self) -> list[tuple[TableLeases, PartitionScope | None]]:
         """The parts of tables that were read so far (None: the whole of one)."""
@@ -229,51 +225,17 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             self._begin([self._open(table)])
         return self._parts[location]
 
-    def foreign(self, rows: Any) -> ForeignRows | None:
-        """The rows, if others than sluice write them; None for Arrow data."""
-        return None if self._foreign is None else self._foreign(rows)
-
-    def run_on(self, location: str, operation: Callable[[Transaction], object]) -> None:
-        """Run an operation on the part in a table: now, or once the table takes part."""
-        part = self._parts.get(location)
-        if part is None:
-            self._waiting.setdefault(location, []).append(operation)
-        else:
-            operation(part)
-
-    # -- ending ------------------------------------------------------------------------------------------------------
-
-    def commit(self, *, timeout_s: Timeout | None = None) -> CommitInfo:
-        """Commit the operations, in all tables or in none. Called again it gives the same answer.
-
-        Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
-        the last two it may be called again. Raises HalfCommitted if it repeats a transaction of which some tables lost their part.
-        """
-        with self._bounding(timeout_s) as limit:
-            return self._end(limit)
-
-    def withdraw(self, *, timeout_s: Timeout | None = None) -> CommitInfo | None:
-        """Take the transaction back in all tables. Returns None if no table has it or ever will: `commit` then raises Withdrawn.
-
-        Returns the commits if it is too late, because somebody decided the transaction already. Raises OutcomeUnknown and Unavailable
-        if neither is certain yet; then it may be called again.
-        """
-        with self._bounding(timeout_s) as limit:
-            return self._take_back(limit)
-
-    def __enter__(self) -> JointTransaction:
-        self._require_open()
-        return self
-
     def __repr__(self) -> str:
         return f"JointTransaction({self._id!r}, {self._state}, read_versions={dict(self.read_versions)!r})"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _open(self, table: Named) -> TableWrites:
-        if self._coordinator is not None and isinstance(table, TableWrites):
+        if not isinstance(table, TableWrites):
+            return TableWrites(open_table(TableAddress.of(table, self._coordinator, self._storage_options)))
+        if self._coordinator is not None:
             require_coordinator(table.coordinated.context, self._coordinator)
-        return _opened(table, self._coordinator, self._storage_options)
+        return table
 
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         """Add tables, as of the moment of the tables that take part already."""
@@ -299,14 +261,10 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 parts[location] = Part(self, table.coordinated, snapshot, terms)
         self._tables.update(fresh)
         self._parts.update(parts)
+        self._clock = next(iter(self._tables.values())).coordinated.clock
         for location, part in parts.items():
             for operation in self._waiting.pop(location, ()):
                 operation(part)
-
-    def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
-        """Bounds the requests to the coordinator within the block, for all tables together."""
-        first = next(iter(self._tables.values()), None)
-        return bounding(self._limit(timeout_s), SystemClock() if first is None else first.coordinated.clock)
 
     def _versions(self, fresh: Mapping[str, TableWrites], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: its latest at the moment of which the others were read."""
@@ -332,9 +290,10 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return versions
 
     def _submit(self, limit: Timeout) -> CommitInfo:
-        repeated = self._repeated(limit)
-        if repeated is not None:
-            return repeated
+        with bounding(limit, self._clock):
+            repeated = self._done_before()
+        if repeated:
+            return CommitInfo(repeated)
         if self._changes is None:
             finished = ((self._tables[location].coordinated, part.finish()) for location, part in sorted(self._parts.items()))
             self._changes = [(table, change) for table, change in finished if change is not None]
@@ -343,18 +302,13 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             _log.info("transaction %s changes nothing: no version was made", self._id)
             return CommitInfo({})
         self._filing()
-        changes = [(table, self._to_file(table, change)) for table, change in self._changes]
-        commits = submit_together(
-            changes,
-            timeout_s=limit,
-            filing=self._filed_under,
-            done_before=self._done_before,
-        )
+        changes: list[tuple[OpenTable, Change]] = []
+        for table, change in self._changes:
+            filed_after = self._parts[table.location].read_version if self._filed_again else None
+            leases = (*change.leases, *self._priority.nodes, *self._leases)
+            changes.append((table, replace(change, transaction_id=self._id, filed_after=filed_after, leases=leases)))
+        commits = submit_together(changes, timeout_s=limit, filing=self._filed_under, done_before=self._done_before)
         return CommitInfo({location: commits[location] for location in written if location in commits})
-
-    def _to_file(self, table: OpenTable, change: Change) -> Change:
-        filed_after = self._read_version(table) if self._filed_again else None
-        return replace(change, transaction_id=self._id, filed_after=filed_after, leases=(*change.leases, *self._priority.nodes))
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
@@ -375,20 +329,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
         commits: dict[str, Commit] = {}
         for table, change in self._changes or ():
-            outcome = outcome_of(table, self._id, limit, after=self._read_version(table), withdrawing=withdrawing)
+            read_version = self._parts[table.location].read_version
+            outcome = outcome_of(table, self._id, limit, after=read_version, withdrawing=withdrawing)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
                 commits[table.location] = outcome.commit
-        return CommitInfo(commits) if commits else None
-
-    def _read_version(self, table: OpenTable) -> int:
-        return self._parts[table.location].read_version
-
-    def _repeated(self, limit: Timeout) -> CommitInfo | None:
-        """The commits that wrote the application's transaction, in the tables that it wrote. Raises HalfCommitted."""
-        with self._bounding(limit):
-            commits = self._done_before()
         return CommitInfo(commits) if commits else None
 
     def _done_before(self) -> Mapping[str, Commit]:
@@ -396,15 +342,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if once is None or not self._parts:
             return {}
         tables = {location: self._tables[location].coordinated for location in self._parts}
-        return done_in_all(tables, once, self._terms.ack, {location: part.read_version for location, part in self._parts.items()})
-
-    def _filed_under(self, transaction_id: str) -> None:
-        self._id = transaction_id
-
-
-def _opened(table: Named, coordinator: str | None, storage_options: Mapping[str, str] | None = None) -> TableWrites:
-    """The table, opened if its location was given."""
-    return table if isinstance(table, TableWrites) else TableWrites(open_table(TableAddress.of(table, coordinator, storage_options)))
+        return done_in_all(tables, once, self._terms.ack, self.read_versions)
 
 
 @checked
@@ -416,9 +354,58 @@ def read_together(
     A transaction over several of them is in all of these snapshots or in none. Tables given by location are opened at
     `coordinator`. Raises InvalidRequest for tables of different coordinators.
     """
-    accesses = [_opened(each, coordinator).coordinated for each in tables]
+    accesses = [
+        each.coordinated if isinstance(each, TableWrites) else open_coordinated(TableAddress.of(each, coordinator)) for each in tables
+    ]
     contexts = [table.context for table in accesses]
     require_one_coordinator(contexts)
     with bounding(timeout_s, accesses[0].clock) as deadline:
         versions = versions_together(contexts, deadline)
     return [snapshot_of(table, version, timeout_s=deadline) for table, version in zip(accesses, versions, strict=True)]
+
+
+@checked
+def outcome(
+    transaction_id: str,
+    coordinator: str | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    timeout_s: Timeout = _OUTCOME_TIMEOUT_S,
+) -> Outcome:
+    """The outcome of any client's transaction over one table or several; any process may ask. Decides an undecided one.
+
+    The search goes through all tables of the coordinator: first the coordinator's records, which is quick, then the tables' logs from
+    their ends. `Outcome.commits` has the commit of each table. "unknown" means that there is no trace: no table has the transaction.
+    """
+    only_read = Outcome("unknown")
+    with bounding(timeout_s) as limit:
+        tables: list[OpenTable] = []
+        for location in known_locations(connect(coordinator)):
+            try:
+                address = TableAddress.of(location, coordinator, storage_options)
+            except InvalidRequest:
+                continue  # not a table's node
+            tables.append(OpenTable.of(address))
+        for after in (_RECORDS_ONLY, -1):
+            for table in tables:
+                result = outcome_of(table, transaction_id, limit, after=after)
+                if result.error is not None:
+                    return result
+                if result.commit is not None and result.commit.ordinal >= 0:
+                    return _with_others(table, result.commit, tables, limit)
+                only_read = only_read if result.commit is None else result
+    return only_read
+
+
+def _with_others(here: CoordinatedTable, commit: Commit, tables: Sequence[CoordinatedTable], timeout_s: Timeout) -> Outcome:
+    """The outcome, with the commits that were made together with this one."""
+    entry = next((t for t in here.log.winner(commit.version).transactions if t.get("id") == commit.transaction_id), {})
+    commits = {here.location: commit}
+    for other in tables:
+        version = entry.get("joint", {}).get(other.location)
+        if version is None or other.location == here.location:
+            continue
+        theirs = outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit
+        if theirs is not None:
+            commits[other.location] = theirs
+    return replace(Outcome.committed(commit), commits=commits)

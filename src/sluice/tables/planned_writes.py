@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
-from ..coordinator.api import (
-    Commit,
-    Priority,
-    TableName,
-    Timeout,
-    another_id,
-    bounding,
-    close_plan,
-    open_plan,
-    outcome_of,
-    submit,
-)
+from ..coordinator.api import Commit, Priority, TableName, Timeout, another_id, bounding, close_plan, open_plan, outcome_of, submit
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
 from ..coordinator.rules.intent import Terms
 from ..coordinator.rules.isolation import stricter, table_isolation
@@ -37,7 +25,6 @@ from .manage.creation import NewName, NewTable, first_change, require_empty, tab
 from .manage.naming import give_name
 from .transaction import Transaction
 from .write.data_writing import WritePlan
-from .write.operation_records import written
 from .write.redefinition import Replaced
 from .write.requirements import (
     MODES,
@@ -48,6 +35,7 @@ from .write.requirements import (
     require_replaceable,
     snapshot_for_change,
 )
+from .write.row_operations import written
 from .write.terms import transaction_actions
 
 _log = logging.getLogger(__name__)
@@ -145,8 +133,7 @@ def commit_creation(
         return existing, replace(mine.commit, repeated=True)
     if only_new:
         raise TableExists(
-            f"{plan.address.location} was created by another writer: append to it, or overwrite it",
-            location=plan.address.location,
+            f"{plan.address.location} was created by another writer: append to it, or overwrite it", location=plan.address.location
         )
     snapshot = existing.latest()
     if _rules(snapshot.metadata) != _rules(plan.metadata):
@@ -200,8 +187,13 @@ def commit_write_once(
         raise outcome.error
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
-    with _closing(table, plan):
-        return _commit(table, plan, files, left, before)
+    try:
+        commit = _commit(table, plan, files, left, before)
+    except (ConcurrentModification, Refused, TransactionExpired):  # it never can be committed
+        close_plan(table.context, plan.transaction_id)
+        raise
+    table.background.submit(partial(close_plan, table.context, plan.transaction_id))
+    return commit
 
 
 def abandon_plan(plan: WritePlan) -> None:
@@ -216,33 +208,18 @@ def abandon_plan(plan: WritePlan) -> None:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
 
-@contextmanager
-def _closing(table: OpenTable, plan: WritePlan) -> Iterator[None]:
-    """Close the plan if it was committed, or never can be."""
-    try:
-        yield
-    except (ConcurrentModification, Refused, TransactionExpired):
-        close_plan(table.context, plan.transaction_id)
-        raise
-    table.background.submit(partial(close_plan, table.context, plan.transaction_id))
-
-
 def _commit(table: OpenTable, plan: WritePlan, files: Sequence[AddFile], timeout_s: Timeout, filed_after: int) -> Commit | None:
     """Commit the files of a plan that was not committed up to version `filed_after`."""
     if plan.mode != "append" or plan.depends:
         check_plan(table, plan, files)  # before files are read for what is replaced
+    base: Snapshot | None = None
+    if plan.mode == "append" and not plan.depends and plan.terms.if_version is None:  # on any later version with the same metadata
+        newest = table.current() if table.current().version >= plan.read_version else table.latest()
+        base = newest if newest.metadata == plan.metadata else None
+    base = table.at(plan.read_version) if base is None else base
     terms = replace(plan.terms, timeout_s=timeout_s)
-    transaction = Transaction(table, _at_plan(table, plan), terms, Priority(), planned=plan, filed_after=filed_after)
+    transaction = Transaction(table, base, terms, Priority(), planned=plan, filed_after=filed_after)
     if plan.depends:
         transaction.depend_on(plan.read_where or None)
     transaction.stage(plan, files)
     return transaction.commit()
-
-
-def _at_plan(table: OpenTable, plan: WritePlan) -> Snapshot:
-    """The snapshot a plan is based on: its own version for a replacement, for an append any later one with the same metadata."""
-    if plan.mode == "append" and not plan.depends and plan.terms.if_version is None:
-        snapshot = table.current() if table.current().version >= plan.read_version else table.latest()
-        if snapshot.metadata == plan.metadata:
-            return snapshot
-    return table.at(plan.read_version)

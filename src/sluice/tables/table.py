@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from ..coordinator.api import (
+    CatalogClient,
     Commit,
     Deadline,
     Lease,
     LeaseOn,
     Outcome,
+    TableName,
     Timeout,
     bounding,
+    find_name,
     lease_on_table,
     leases,
     outcome_of,
@@ -29,24 +32,24 @@ from ..storage.log.snapshot import Snapshot
 from ..storage.notebook import html_of_fields
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.address import TableAddress
-from .client.clustering_rules import clustering_names
 from .client.open_table import OpenArgs, Opening, OpenTable, open_table
+from .client.property_rules import clustering_names
 from .client.published_table import PublishedTable
-from .maintain.compaction import CompactionRequest, compact
 from .maintain.vacuum import VacuumReport, vacuum
-from .manage import creation
-from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
+from .manage import creation, definition
+from .manage.adopting import clone, convert
 from .manage.dropping import DropReport, drop
-from .manage.properties import cluster_by, domains_of, remove_domain, set_domain, set_properties, unset_properties
-from .read.changed_files import ChangePlace
+from .manage.manifests import MODE, generate
+from .manage.restoring import lacking
 from .read.changes import ChangesArgs, ChangesPart, RangeArgs, read_changes, split_changes
 from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
 from .read.following import Follower, SelectionArgs, follow
 from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
-from .table_management import TableManagement
+from .read.versions import ChangePlace
+from .table_writes import TableWrites
 from .transaction import Transaction
-from .write.terms import ChangeArgs, WriteArgs
+from .write.terms import WriteArgs
 from .write.transaction_end import ATTEMPTS, repeated
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ T = TypeVar("T")
 
 
 @checked
-class Table(TableManagement):
+class Table(TableWrites):
     """A Delta table under sluice. `create`, `open` and `attach` make one; it is safe for several threads.
 
     Every write is one transaction, which commits as a whole or not at all, after all that were filed before it. Writes raise
@@ -104,9 +107,9 @@ class Table(TableManagement):
                 new = creation.new_table(schema, partition_by, properties, cluster_by=cluster_by)
                 return creation.create(address, new, allow_nonempty=allow_nonempty, timeout_s=limit)
 
-            opened, existed = creation.created_or_found(address, mode, create)
+            opened, made = creation.created_or_found(address, mode, create)
             table = cls(opened, ack=how.ack, timeout_s=how.timeout_s)
-            if existed and mode != "if_not_exists":
+            if made is None and mode != "if_not_exists":
                 is_or_replace = mode == "or_replace"
                 replace = partial(table.replace, schema, partition_by=partition_by, cluster_by=cluster_by, properties=properties)
                 creation.beside_others(
@@ -116,12 +119,7 @@ class Table(TableManagement):
 
     @classmethod
     def open(
-        cls,
-        location: str | os.PathLike[str],
-        *,
-        consistency: str = "latest",
-        limits: Limits | None = None,
-        **opening: Unpack[OpenArgs],
+        cls, location: str | os.PathLike[str], *, consistency: str = "latest", limits: Limits | None = None, **opening: Unpack[OpenArgs]
     ) -> Table:
         """Open a table that sluice manages; with `consistency="published"` any Delta table, to read, without a coordinator.
 
@@ -136,29 +134,19 @@ class Table(TableManagement):
             return cls(open_table(how.at(location), limits, consistency), ack=how.ack, timeout_s=how.timeout_s)
 
     @classmethod
-    def named(
-        cls,
-        name: str,
-        *,
-        consistency: str = "latest",
-        limits: Limits | None = None,
-        **opening: Unpack[OpenArgs],
-    ) -> Table:
+    def named(cls, name: str, *, consistency: str = "latest", limits: Limits | None = None, **opening: Unpack[OpenArgs]) -> Table:
         """Open the table of a name that the coordinator keeps, such as "sales.orders" (`sluice.Catalog`); otherwise like `open`.
 
         Raises TableNotFound, NamespaceNotFound, InvalidName; TableDropped for a dropped table that can be brought back.
         """
         how = Opening(**opening)
         with bounding(how.timeout_s):
-            address = TableAddress.named(name, how.coordinator, how.storage_options, how.application)
-            return cls(open_table(address, limits, consistency), ack=how.ack, timeout_s=how.timeout_s)
+            record = find_name(CatalogClient.at(how.coordinator), TableName.parse(name)).record
+            assert record is not None
+            return cls(open_table(how.at(record.location), limits, consistency), ack=how.ack, timeout_s=how.timeout_s)
 
     @classmethod
-    def attach(
-        cls,
-        location: str | os.PathLike[str],
-        **opening: Unpack[OpenArgs],
-    ) -> Table:
+    def attach(cls, location: str | os.PathLike[str], **opening: Unpack[OpenArgs]) -> Table:
         """Bring an existing Delta table under sluice: from then on other engines read it and refuse to write it.
 
         Opens a table that is attached already. Raises WrongCoordinator, TableNotFound, NotATable, UnsupportedFeature.
@@ -168,10 +156,57 @@ class Table(TableManagement):
             table, _ = creation.attach(how.at(location), timeout_s=limit)
         return cls(table, ack=how.ack, timeout_s=how.timeout_s)
 
+    @classmethod
+    def convert(
+        cls,
+        location: str | os.PathLike[str],
+        partition_schema: pa.Schema | StructType | None = None,
+        properties: Mapping[str, str] | None = None,
+        **opening: Unpack[OpenArgs],
+    ) -> Table:
+        """Make a table of the Parquet files in a folder, in place: no row is read or written.
+
+        `partition_schema` has the columns of the folders (`origin=JFK/month=1/...`), in their order and with their types. The table's
+        schema has the columns of all files, and their statistics come from their footers. Files and folders whose names begin with `_`
+        or `.` are ignored. Nobody must write there meanwhile. Raises TableExists, TableNotFound, and InvalidRequest or SchemaMismatch,
+        naming a file that does not fit, before anything is written.
+        """
+        how = Opening(**opening)
+        with bounding(how.timeout_s) as limit:
+            table, _ = convert(how.at(location), partition_schema, properties or {}, timeout_s=limit)
+        return cls(table, ack=how.ack, timeout_s=how.timeout_s)
+
     def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
         """Give the table back to other engines, once the commit is published; sluice commits nothing to it until it is attached again."""
         with self._bounding(timeout_s) as limit:
             return creation.detach(self.coordinated, timeout_s=limit)
+
+    def clone(
+        self,
+        target: str | os.PathLike[str],
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        *,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        coordinator: str | None = None,
+        timeout_s: Timeout | None = None,
+    ) -> Table:
+        """Make a shallow clone at `target`: a table of its own with the rows of a version (by default the latest), whose files it shares.
+
+        The clone names the original's data files by absolute URIs, and never deletes them. A vacuum of the original does delete those that
+        the original no longer needs, which breaks the clone: keep its retention longer than the clone lives. With `replace` the clone
+        replaces a table at `target` in one commit. `properties` are set in addition to the original's; `coordinator` is by default the
+        original's. Raises TableExists, UnsupportedFeature, and InvalidRequest for a target in another kind of store.
+        """
+        table = self._access
+        own = table.address
+        address = TableAddress.of(target, own.coordinator if coordinator is None else coordinator, own.storage_options, own.application)
+        with bounding(self._limit(timeout_s)) as limit:
+            chosen = asked_version(table.store, version, timestamp)
+            at = table.read(None, timeout_s=limit).version if chosen is None else chosen
+            made, _ = clone(table, at, address, over=replace, properties=properties, timeout_s=limit)
+        return type(self)(made, ack=self._ack, timeout_s=self._timeout_s)
 
     def drop(self, *, keep_data: bool = False, timeout_s: Timeout | None = None) -> DropReport:
         """Take the table out of the coordinator and delete its files; with `keep_data` they stay, a Delta table for any engine to write.
@@ -223,7 +258,7 @@ class Table(TableManagement):
     @property
     def domains(self) -> Mapping[str, str]:
         """The texts of the users' own metadata domains, by name."""
-        return domains_of(self._shown())
+        return definition.domains_of(self._shown())
 
     def _shown(self) -> Snapshot:
         """The current snapshot, with all that was committed through this object."""
@@ -236,79 +271,6 @@ class Table(TableManagement):
         """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
         self._access.read(None, consistency, timeout_s=self._limit(timeout_s))
         return self
-
-    # -- reorganising and settings -----------------------------------------------------------------------------------
-
-    def compact(
-        self,
-        mode: str = "minor",
-        where: str | None = None,
-        *,
-        target_file_size: int | str | None = None,
-        z_order_by: str | Sequence[str] | None = None,
-        **terms: Unpack[ChangeArgs],
-    ) -> Commit | None:
-        """Rewrite files as fewer, larger ones; no row changes. Returns None, and makes no version, if there is nothing to do.
-
-        "minor" merges small files; "major" also rewrites those with deleted rows, so that the new files hold none. `where` names
-        partition columns only. Files get `target_file_size` (bytes, or a text like "128mb"; by default the property
-        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction. The history shows
-        the text `user_metadata` with each commit.
-
-        In a clustered table (`cluster_by`) files that are not clustered yet are rewritten in the z-order of its columns, and with them
-        earlier clusters that are not larger; "full" takes all files, also those clustered by other columns, unless they are one cluster.
-
-        One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
-        complete in itself; the call returns the last of them (`Commit.commits`). With `if_version` nothing may come between that version
-        and the commits. With `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the
-        result. Without it only each commit is bounded.
-        """
-        request = CompactionRequest(mode, where, target_file_size, z_order_by)
-        return self.noted(compact(self.coordinated, request, self._terms(terms), limit=terms.get("timeout_s")))
-
-    def set_properties(self, properties: Mapping[str, str], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Set properties, and add the table features they need. Returns None if they have these values already.
-
-        Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
-        """
-        return self._change(lambda table: set_properties(table, properties), terms)
-
-    def unset_properties(self, names: Iterable[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Remove properties, also constraints. Returns None if none of them is set."""
-        return self._change(lambda table: unset_properties(table, names), terms)
-
-    def add_columns(self, columns: Sequence[NewColumn], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
-
-        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated;
-        MetadataChangedException if another client changed the metadata first. Concurrent writers get that
-        error, too, as for every change of the schema.
-        """
-        return self._change(lambda table: add_columns(table, columns), terms)
-
-    def alter_columns(self, changes: Sequence[ColumnChange], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Change columns' comments, order and defaults, and whether they may be null. Returns None if they are like that already.
-
-        Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
-        """
-        return self._change(lambda table: alter_columns(table, changes), terms)
-
-    def cluster_by(self, columns: str | Sequence[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
-
-        No file is written again: `compact("full")` clusters those that are there. The columns are of types with an order (numbers, dates,
-        times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
-        columns at the same time the later is refused.
-        """
-        return self._change(lambda table: cluster_by(table, columns), terms)
-
-    def set_domain(self, name: str, configuration: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
-        return self._change(lambda table: set_domain(table, name, configuration), terms)
-
-    def remove_domain(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Remove the text of that name. Returns None if there is none."""
-        return self._change(lambda table: remove_domain(table, name), terms)
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
@@ -327,13 +289,7 @@ class Table(TableManagement):
         """A lease on the table to request together with others, by `sluice.leases`."""
         return lease_on_table(self.coordinated.leases, self._access.current(), mode, where, name)
 
-    def transact(
-        self,
-        work: Callable[[Transaction], T],
-        *,
-        attempts: int = ATTEMPTS,
-        **terms: Unpack[WriteArgs],
-    ) -> T:
+    def transact(self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, **terms: Unpack[WriteArgs]) -> T:
         """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.
 
         Each loss gives the next attempt more priority (docs/locks.md), so that it gets through against any number of writers.
@@ -381,13 +337,7 @@ class Table(TableManagement):
             return read_changes(self._access, after, up_to, chosen).batches()
 
     def split_changes(
-        self,
-        after: Moment,
-        up_to: Moment | None = None,
-        *,
-        parts: int = 1,
-        timeout_s: Timeout | None = None,
-        **chosen: Unpack[RangeArgs],
+        self, after: Moment, up_to: Moment | None = None, *, parts: int = 1, timeout_s: Timeout | None = None, **chosen: Unpack[RangeArgs]
     ) -> list[ChangesPart]:
         """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
         with self._bounding(timeout_s):
@@ -472,6 +422,10 @@ class Table(TableManagement):
         with self._bounding(timeout_s):
             return detail_of(self.refresh("latest").snapshot(), self.location)
 
+    def missing_files(self, *, timeout_s: Timeout | None = None) -> Mapping[str, str]:
+        """Why files of the latest version cannot be read, by their path in the log; {} if all are there. One request for each file."""
+        return lacking(self._access, self._access.read(None, timeout_s=self._limit(timeout_s)))
+
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """The outcome of any client's transaction. Decides an undecided one."""
         return outcome_of(self.coordinated, transaction_id, self._limit(timeout_s))
@@ -503,6 +457,14 @@ class Table(TableManagement):
         """Write a checkpoint of the latest published version now; returns that version. `timeout_s` bounds the requests to ZooKeeper."""
         with self._bounding(timeout_s):
             return self._checkpointer.now()
+
+    def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
+        """Write manifests of the latest version for engines that read files by lists; returns how many ("symlink_format_manifest" only).
+
+        `_symlink_format_manifest/<partition>/manifest` names the partition's files. Nothing keeps it up to date: generate it again after
+        changes. Raises UnsupportedFeature for files with deletion vectors.
+        """
+        return generate(self._access.store, self._access.read(None, timeout_s=self._limit(timeout_s)), mode)
 
     def close(self) -> None:
         """Wait until all that was ratified is published, and for a checkpoint under way, for up to the table's `timeout_s` in all.

@@ -1,28 +1,17 @@
-"""The writing half of `sluice.Table`: every call is one transaction, or plans one."""
+"""The writing half of `sluice.Table`: every call commits, or plans a write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..coordinator.api import (
-    DEFAULT_TIMEOUT_S,
-    Change,
-    Commit,
-    Deadline,
-    PartitionScope,
-    Priority,
-    TableLeases,
-    Timeout,
-    bounding,
-    priority_after,
-    submit,
-)
+from ..coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Priority, Timeout, bounding, priority_after, submit
 from ..coordinator.rules.intent import Terms
+from ..coordinator.times import Moment
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
@@ -30,13 +19,31 @@ from ..storage.schema.schema import StructType
 from .client.open_table import OpenTable, ReadTable
 from .client.property_rules import PRIMARY_KEY
 from .client.published_table import PublishedTable, beyond
-from .maintain.checkpoints import Checkpointer
+from .maintain.background import Checkpointer
+from .maintain.compaction import CompactionRequest, compact
+from .manage.analyzing import Analysis, analyze
+from .manage.definition import (
+    ColumnChange,
+    NewColumn,
+    add_columns,
+    add_feature,
+    alter_columns,
+    cluster_by,
+    drop_feature,
+    remove_domain,
+    set_domain,
+    set_properties,
+    unset_properties,
+    upgrade_protocol,
+)
+from .manage.restoring import repair, restore
 from .planned_writes import commit_write_once, plan_write
+from .read.table_snapshot import asked_version
 from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.redefinition import Replaced
 from .write.requirements import check_plan, newest_for_append, snapshot_for_change
-from .write.terms import WriteArgs, terms_of
+from .write.terms import ChangeArgs, WriteArgs, terms_of
 from .write.transaction_end import OpenTransaction
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
 
 @checked
 class TableWrites:
-    """The operations of `sluice.Table` on rows."""
+    """The operations of `sluice.Table` that commit: on rows, and on the table as a whole."""
 
     def __init__(self, table: ReadTable, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._access = table
@@ -209,6 +216,140 @@ class TableWrites:
         """
         return self._done(self._terms(terms), lambda each: each.truncate(where))
 
+    # -- the table as a whole ------------------------------------------------------------------------------------------
+
+    def compact(
+        self,
+        mode: str = "minor",
+        where: str | None = None,
+        *,
+        target_file_size: int | str | None = None,
+        z_order_by: str | Sequence[str] | None = None,
+        **terms: Unpack[ChangeArgs],
+    ) -> Commit | None:
+        """Rewrite files as fewer, larger ones; no row changes. Returns None, and makes no version, if there is nothing to do.
+
+        "minor" merges small files; "major" also rewrites those with deleted rows, so that the new files hold none. `where` names
+        partition columns only. Files get `target_file_size` (bytes, or a text like "128mb"; by default the property
+        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction. The history shows
+        the text `user_metadata` with each commit.
+
+        In a clustered table (`cluster_by`) files that are not clustered yet are rewritten in the z-order of its columns, and with them
+        earlier clusters that are not larger; "full" takes all files, also those clustered by other columns, unless they are one cluster.
+
+        One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
+        complete in itself; the call returns the last of them (`Commit.commits`). With `if_version` nothing may come between that version
+        and the commits. With `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the
+        result. Without it only each commit is bounded.
+        """
+        request = CompactionRequest(mode, where, target_file_size, z_order_by)
+        return self.noted(compact(self.coordinated, request, self._terms(terms), limit=terms.get("timeout_s")))
+
+    def set_properties(self, properties: Mapping[str, str], **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Set properties, and add the table features they need. Returns None if they have these values already.
+
+        Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
+        """
+        return self._change(lambda table: set_properties(table, properties), terms)
+
+    def unset_properties(self, names: Iterable[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Remove properties, also constraints. Returns None if none of them is set."""
+        return self._change(lambda table: unset_properties(table, names), terms)
+
+    def add_columns(self, columns: Sequence[NewColumn], **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
+
+        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated;
+        MetadataChangedException if another client changed the metadata first. Concurrent writers get that
+        error, too, as for every change of the schema.
+        """
+        return self._change(lambda table: add_columns(table, columns), terms)
+
+    def alter_columns(self, changes: Sequence[ColumnChange], **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Change columns' comments, order and defaults, and whether they may be null. Returns None if they are like that already.
+
+        Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
+        """
+        return self._change(lambda table: alter_columns(table, changes), terms)
+
+    def cluster_by(self, columns: str | Sequence[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
+
+        No file is written again: `compact("full")` clusters those that are there. The columns are of types with an order (numbers, dates,
+        times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
+        columns at the same time the later is refused.
+        """
+        return self._change(lambda table: cluster_by(table, columns), terms)
+
+    def set_domain(self, name: str, configuration: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
+        return self._change(lambda table: set_domain(table, name, configuration), terms)
+
+    def remove_domain(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Remove the text of that name. Returns None if there is none."""
+        return self._change(lambda table: remove_domain(table, name), terms)
+
+    def restore(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        *,
+        ignore_missing_files: bool = False,
+        **terms: Unpack[ChangeArgs],
+    ) -> Commit | None:
+        """Make the table what it was at a version, or at a time (see `snapshot`): files, schema, partitioning, properties.
+
+        The versions since then stay in the history. Applications' numbers, keys, and users' metadata domains stay as they are, and the
+        protocol is never lowered. Returns None, and makes no version, if nothing differs. An exclusive lease keeps others' commits waiting
+        meanwhile. Raises MissingObject, naming data files that are gone, before anything is written; with `ignore_missing_files` the table
+        is restored without them. Raises VersionNotFound, UnsupportedFeature for an append-only table, LeaseHeld.
+        """
+        chosen = asked_version(self._access.store, version, timestamp)
+        if chosen is None:
+            raise InvalidRequest("restore() needs to know what to restore: give a version or a timestamp")
+        commit = restore(self.coordinated, chosen, self._terms(terms), timestamp=timestamp, ignore_missing_files=ignore_missing_files)
+        return self.noted(commit)
+
+    def repair(self, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Take data files that the store lacks out of the table, so that the others can be read. Returns None if none is missing.
+
+        The rows of these files are lost, or were before. Raises UnsupportedFeature for an append-only table.
+        """
+        return self._change(repair, terms)
+
+    def analyze(self, columns: str | Sequence[str] | None = None, **terms: Unpack[ChangeArgs]) -> Analysis:
+        """Give data files the statistics that they lack, from their footers or else from their rows, so that readers can skip them.
+
+        Files of sluice's have them. Those of converted tables and other engines may lack them, and so may older files after
+        `delta.dataSkippingNumIndexedCols` was raised. `columns` (`a`, `a.b`; all fields of a struct) are by default those that files have
+        statistics of. No row changes: the same files are added again, and changes that others make meanwhile are kept. The last commit
+        is None if nothing was to be done; there is one for every 10,000 files, and `timeout_s` bounds each.
+        """
+        done = analyze(self.coordinated, columns, self._terms(terms))
+        self.noted(done.commit)
+        return done
+
+    def add_feature(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Add a table feature to the protocol, and those that it needs. Returns None if it has them.
+
+        Raises UnsupportedFeature for a feature that sluice does not implement.
+        """
+        return self._change(lambda table: add_feature(table, name), terms)
+
+    def drop_feature(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
+
+        Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
+        anything was committed in between.
+        """
+        return self._change(lambda table: drop_feature(table, name), terms)
+
+    def upgrade_protocol(self, reader: int, writer: int, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
+        return self._change(lambda table: upgrade_protocol(table, reader, writer), terms)
+
+    # -- rows that are written elsewhere -------------------------------------------------------------------------------
+
     def plan_write(
         self,
         schema: pa.Schema | None,
@@ -292,7 +433,14 @@ class TableWrites:
         table = self.coordinated
         numbered = terms.once is not None
         with bounding(terms.timeout_s, table.clock) as deadline:
-            priority = Priority() if after is None else priority_after(after.losses, self._read_here(after), deadline)
+            priority = Priority()
+            if after is not None:
+                read = after.parts_read()
+                if any(part.key != table.leases.key for part, _ in read):
+                    raise InvalidRequest(
+                        f"after={after!r} is a transaction on other tables than {table.location}: give one that Table.begin made for it"
+                    )
+                priority = priority_after(after.losses, read, deadline)
             try:
                 if not blind:
                     snapshot = snapshot_for_change(table, terms.version, numbered=numbered)
@@ -302,15 +450,6 @@ class TableWrites:
             except BaseException:
                 priority.end()
                 raise
-
-    def _read_here(self, after: OpenTransaction[Any]) -> list[tuple[TableLeases, PartitionScope | None]]:
-        """The part of this table that a transaction read. Raises InvalidRequest if it read others."""
-        read = after.parts_read()
-        if any(part.key != self.coordinated.leases.key for part, _ in read):
-            raise InvalidRequest(
-                f"after={after!r} is a transaction on other tables than {self._access.location}: give one that Table.begin made for it"
-            )
-        return read
 
     def _change(self, make: Callable[[OpenTable], Change | None], args: Mapping[str, Any]) -> Commit | None:
         """Commit a change of the table as a whole on the terms that keywords say; None if there is none."""

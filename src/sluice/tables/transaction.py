@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -44,11 +45,23 @@ from .maintain.compaction import CompactionRequest, stage_compaction
 from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
-from .write.operation_records import RowOperation, Step, operation_of, reads_of, scope_of, told
 from .write.redefinition import Replaced, redefined
 from .write.repeated_writes import done_before
 from .write.requirements import complete_plan, require_no_key, require_no_later_version, require_replaceable, require_unchanged
-from .write.row_operations import add_files, delete_rows, require_room_for, rows_read, truncate_rows, update_rows
+from .write.row_operations import (
+    RowOperation,
+    Step,
+    add_files,
+    commit_metrics,
+    delete_rows,
+    operation_of,
+    reads_of,
+    require_room_for,
+    rows_read,
+    scope_of,
+    truncate_rows,
+    update_rows,
+)
 from .write.terms import transaction_actions
 from .write.transaction_end import OpenTransaction
 from .write.upsert import Keys, newest_rows, require_key_scope, upsert_rows
@@ -77,6 +90,8 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     _moves = True
     """Whether it may still move to another version; all parts of a transaction over several tables are read as of one moment."""
+    _foreign: Callable[[Any], ForeignRows | None] | None = None
+    """Knows rows that others than sluice write."""
 
     def __init__(
         self,
@@ -95,12 +110,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         It commits what was `planned`, if it was, under the plan's id, which had no commit up to version `filed_after`. `committed` gets
         the commit.
         """
-        super().__init__(terms.timeout_s, priority, filed_again=planned is not None)
         stricter(table_isolation(snapshot.configuration), terms.isolation)
-        self._table, self._clock = table, table.clock
-        self._terms, self._planned = terms, planned
-        self._filed_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
-        self._draft = Draft(table.store, snapshot, self._filed_id, partial(require_room, table))
+        own_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
+        super().__init__(own_id, terms.timeout_s, priority, table.clock, filed_again=planned is not None)
+        self._table, self._terms, self._planned = table, terms, planned
+        self._draft = Draft(table.store, snapshot, own_id, partial(require_room, table))
         self._steps: list[Step] = []
         """The operations in order, also those that changed nothing."""
         self._calls = self._worked_ms = 0
@@ -115,21 +129,13 @@ class Transaction(OpenTransaction["Commit | None"]):
     # -- what it is --------------------------------------------------------------------------------------------------
 
     @property
-    def id(self) -> str:
-        """The transaction's GUID, by which `Table.outcome` finds it.
-
-        It changes if the transaction is filed again, after a look into files; `Commit.transaction_id` is the id in the log.
-        """
-        return self._filed_id
-
-    @property
     def read_version(self) -> int:
         """The version on which the operations are made."""
         return self._draft.base.version
 
     def latest_version(self) -> int:
         """The table's last version now, of all writers. Costs one look at the head."""
-        with bounding(self._limit(None), self._clock):
+        with bounding(self._timeout_s, self._clock):
             return self._table.head().version
 
     @property
@@ -140,12 +146,12 @@ class Transaction(OpenTransaction["Commit | None"]):
     @property
     def steps(self) -> Sequence[Step]:
         """The operations that changed something so far, as the history will show them."""
-        return tuple(step for step in self._steps if step.changes)
+        return [step for step in self._steps if step.changes]
 
     @property
     def basis(self) -> tuple[Snapshot, Reads | None]:
         """That version, and what was read of it so far, on which the commit depends; None if nothing was read."""
-        return self._draft.base, reads_of(self._reads)
+        return self._draft.base, reads_of([step.reads for step in self._steps])
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -185,9 +191,9 @@ class Transaction(OpenTransaction["Commit | None"]):
         base = self._draft.base
         if version is not None and version != base.version:
             require_no_later_version(self._table.location, version, base.version)
-            with bounding(self._limit(None), self._clock):
-                require_unchanged(self._table, version, base, where, self.id, self._terms)
-        self._steps.append(Step.reading("READ", rows_read(Draft(self._table.store, base, self.id), where)))
+            with bounding(self._timeout_s, self._clock):
+                require_unchanged(self._table, version, base, where, self._id, self._terms)
+        self._steps.append(Step.reading("READ", rows_read(Draft(self._table.store, base, self._id), where)))
 
     def move_to(self, version: int) -> None:
         """Work on an earlier version, from which the rows to write were computed: rows that others added since then stay.
@@ -197,8 +203,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         if not self._moves or self._steps or self._terms.if_version is not None or version >= self.read_version:
             return
-        with bounding(self._limit(None), self._clock):
-            self._draft = Draft(self._table.store, self._table.at(version), self.id, partial(require_room, self._table))
+        with bounding(self._timeout_s, self._clock):
+            self._draft = Draft(self._table.store, self._table.at(version), self._id, partial(require_room, self._table))
         self._filed_after = self._numbered_since = version
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
@@ -377,7 +383,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         reading rows.
         """
         self._require_open()
-        with bounding(self._limit(None), self._clock):
+        with bounding(self._timeout_s, self._clock):
             if self._table.head().version > self.read_version:
                 try:
                     validate(self._table, self._change_of(self._draft.outline(self._clock.now_ms()), {}))
@@ -385,29 +391,8 @@ class Transaction(OpenTransaction["Commit | None"]):
                     self._note_loss(lost)
                     raise
 
-    def commit(self, *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Commit the operations. Returns None, and makes no version, if they change nothing. Called again it gives the same answer.
-
-        Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the last two it may be called again.
-        """
-        with bounding(self._limit(timeout_s), self._clock) as limit:
-            return self._end(limit)
-
-    def withdraw(self, *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Take the transaction back. Returns None if it is not committed and never will be: `commit` then raises Withdrawn, or the refusal.
-
-        Returns the commit if it is too late, because somebody decided the transaction already. Raises OutcomeUnknown and Unavailable
-        if neither is certain yet; then it may be called again.
-        """
-        with bounding(self._limit(timeout_s), self._clock) as limit:
-            return self._take_back(limit)
-
-    def __enter__(self) -> Transaction:
-        self._require_open()
-        return self
-
     def __repr__(self) -> str:
-        return f"Transaction({self.id!r}, {self._state}, read_version={self.read_version})"
+        return f"Transaction({self._id!r}, {self._state}, read_version={self.read_version})"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -421,7 +406,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
         if replaces:
             require_replaceable(self._table.location, self._draft.base)
-        if self._terms.if_version is not None or any(part is not None for part in self._reads):
+        if self._terms.if_version is not None or any(step.reads is not None for step in self._steps):
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
         begun_ms = self._clock.now_ms()
@@ -436,10 +421,6 @@ class Transaction(OpenTransaction["Commit | None"]):
                 f"and no rows; {remedy}"
             )
 
-    @property
-    def _reads(self) -> list[Reads | None]:
-        return [step.reads for step in self._steps]
-
     def _write(
         self,
         rows: Rows | ForeignRows,
@@ -448,6 +429,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         merge_schema: bool,
         redefine: Callable[[pa.Schema | None], Redefinition] | None = None,
     ) -> None:
+        if self._foreign is not None:
+            rows = self._foreign(rows) or rows
         if isinstance(rows, ForeignRows):
             rows.depend(self)
             schema: pa.Schema | None = rows.schema
@@ -493,11 +476,11 @@ class Transaction(OpenTransaction["Commit | None"]):
                 "before it, whose rows it would replace"
             )
         address, draft = self._table.address, self._draft
-        plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, self.read_version, redefines=redefines)
+        plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, draft.base.version, redefines=redefines)
         return complete_plan(plan, schema, merge_schema=merge_schema)
 
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> Commit | None:
-        outcome = outcome_of(self._table, self.id, limit, after=self.read_version, withdrawing=withdrawing)
+        outcome = outcome_of(self._table, self._id, limit, after=self.read_version, withdrawing=withdrawing)
         if outcome.error is not None:
             raise outcome.error
         return None if outcome.commit is None else outcome.commit if self._change is None else self._change.measured(outcome.commit)
@@ -513,7 +496,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._filing()
         change = replace(
             self._change,
-            transaction_id=self.id,
+            transaction_id=self._id,
             filed_after=self._filed_after if self._filed_again else None,
             leases=(*self._change.leases, *self._priority.nodes),
         )
@@ -546,9 +529,6 @@ class Transaction(OpenTransaction["Commit | None"]):
         if answer is not None and self._committed is not None:
             self._committed(answer)
 
-    def _filed_under(self, transaction_id: str) -> None:
-        self._filed_id = transaction_id
-
     def _finished(self) -> Change | None:
         """The change to commit, staged for good; None if there is none."""
         draft, begun_ms = self._draft, self._clock.now_ms()
@@ -559,10 +539,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         noted = self._terms.once is not None or bool(self._noted)
         if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
-            _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._table.location)
+            _log.log(level, "transaction %s on %s changes nothing: no version was made", self._id, self._table.location)
             return None
         changes = capture_changes(draft) if draft.captures_changes else ()
-        metrics = told(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
+        metrics = commit_metrics(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
         compacted = () if self._compacted is None else self._compacted.actions
         return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
@@ -577,11 +557,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         for application in applications:
             actions += transaction_actions(application, self._clock.now_ms())
         return Change(
-            transaction_id=self.id,
+            transaction_id=self._id,
             operation=operation,
             snapshot=draft.base,
             actions=Actions(actions, files),
-            reads=reads_of(self._reads),
+            reads=reads_of([step.reads for step in self._steps]),
             reads_elsewhere=self._source_unknown,
             terms=terms,
             parameters=parameters,

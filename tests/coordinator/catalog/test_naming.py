@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator.catalog import dropped, namespaces, naming
-from sluice.coordinator.catalog.meaning import CatalogClient, look_at
-from sluice.coordinator.catalog.names import TableName
+from sluice.coordinator.catalog import namespaces, naming
+from sluice.coordinator.catalog.names import CatalogClient, TableName, look_at
 from sluice.coordinator.nodes.catalog_records import NamespaceRecord
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import known_locations
@@ -147,9 +146,9 @@ def test_a_drop_that_meets_a_commit_is_not_done(catalog: sluice.Catalog) -> None
     table = catalog.create("sales.orders", FLIGHTS)
     context = context_at(catalog, table.location)
     at_first(catalog, "apply", ORDERS.path, lambda: table.append(flights(("JFK", 1, 2))))
-    assert dropped.close_named(context, ORDERS) is None
+    assert naming.close_named(context, ORDERS) is None
     assert table.refresh().version == 1
-    assert dropped.close_named(context, ORDERS) is not None
+    assert naming.close_named(context, ORDERS) is not None
 
 
 @pytest.mark.notices("what-is-brought-back-is-not-deleted")
@@ -157,7 +156,7 @@ def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> N
     catalog.create("sales.orders", FLIGHTS)
     gone = catalog.drop("sales.orders")
     assert gone is not None
-    at_first(catalog, "apply", ORDERS.path, lambda: dropped.schedule_removal(elsewhere(catalog), gone.id))
+    at_first(catalog, "apply", ORDERS.path, lambda: naming.schedule_removal(elsewhere(catalog), gone.id))
     with pytest.raises(sluice.errors.TableNotFound, match="data are being deleted"):
         catalog.undrop("sales.orders")
     assert [each.deleting for each in catalog.dropped()] == [True]

@@ -126,7 +126,7 @@ def test_an_intent_of_a_format_that_nobody_files_is_refused(world: World) -> Non
 @pytest.mark.notices("formats-are-admitted-first")
 def test_who_files_a_newer_format_says_so_in_the_head_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = world.client()
-    monkeypatch.setattr("sluice.coordinator.commit.filing.INTENT_FORMAT", 2)
+    monkeypatch.setattr("sluice.coordinator.commit.queue.INTENT_FORMAT", 2)
     client.append()
     assert client.head().intents == 2
     monkeypatch.undo()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sluice.coordinator.commit import retention
-from sluice.coordinator.commit.queue import Claim, undecided
+from sluice.coordinator.commit.outcomes import Claim
+from sluice.coordinator.commit.queue import undecided
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
 from sluice.coordinator.service.clock import Deadline, SystemClock

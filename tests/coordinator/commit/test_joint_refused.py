@@ -9,10 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from sluice.coordinator.commit import joint_resolve
+from sluice.coordinator.commit import decision
 from sluice.coordinator.commit.decider import Decider, QueueView
-from sluice.coordinator.commit.decision import DecisionInput, Queued, resolve
-from sluice.coordinator.commit.joint_resolve import SIBLINGS
+from sluice.coordinator.commit.decision import SIBLINGS, DecisionInput, Queued, resolve
 from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import (
     ConcurrentTransactionException,
@@ -51,7 +50,7 @@ def test_i11_a_decision_that_leaves_a_table_out_is_not_recorded(world: JointWorl
     client.append("ab", a="old.parquet")
     doomed = joint_rewrite(client, "a", "old.parquet", "b")
     single(client, "a", rewrite_intent(client.head("a"), "old.parquet", "new.parquet"))
-    monkeypatch.setattr(joint_resolve, "_objection", lambda _: None)
+    monkeypatch.setattr(decision, "_objection", lambda _: None)
     with pytest.raises(InvariantBroken, match="I11"):
         client.commit(doomed)
     assert len(world.tables["b"].log()) == 1

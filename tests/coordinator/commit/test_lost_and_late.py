@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.outcomes import commit_of
-from sluice.coordinator.commit.queue import Claim
+from sluice.coordinator.commit.outcomes import Claim, commit_of
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.limits import Limits

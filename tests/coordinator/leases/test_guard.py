@@ -23,9 +23,8 @@ from sluice.coordinator.leases.guard import LeaseView
 from sluice.coordinator.leases.lease import Lease, acquire
 from sluice.coordinator.leases.scopes import overlap, scopes_meet
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.lease_places import LeaseName, Place
-from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, Grants
-from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.nodes.layout import LeaseName, Place
+from sluice.coordinator.nodes.records import EXCLUSIVE, SHARED, Grants, Head
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Delete, Write

@@ -12,13 +12,12 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
-from sluice.coordinator.leases import lease as leases
-from sluice.coordinator.leases.deadlocks import find_cycle
+from sluice.coordinator.leases.blocking import find_cycle
 from sluice.coordinator.leases.granting import LeaseClient, LeaseRequest, Wanted
 from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
 from sluice.coordinator.leases.scopes import scopes_meet
-from sluice.coordinator.nodes.lease_places import LeaseName, Place
-from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseNode, WaitNode
+from sluice.coordinator.nodes.layout import WAITS, LeaseName, Place
+from sluice.coordinator.nodes.records import EXCLUSIVE, SHARED, Grants, LeaseNode, WaitNode
 from sluice.coordinator.rules.intent import ClientName
 from sluice.coordinator.service.clock import Deadline, SystemClock, bounded_s
 from sluice.coordinator.service.memory import Call, Fault
@@ -52,7 +51,7 @@ def take(client: Client, mode: str = EXCLUSIVE, where: str = "", wait_s: float |
 
 
 def apart(lease: Lease) -> Lease:
-    leases._stack().remove(lease)
+    held_by_this_thread().remove(lease)
     return lease
 
 
@@ -306,6 +305,23 @@ def test_an_expired_holder_is_told_and_the_next_one_gets_it(world: World) -> Non
     assert held_by_this_thread() == []
 
 
+def test_a_lease_may_be_released_in_a_block_that_binds_it(world: World) -> None:
+    lease = take(world.client())
+    with lease.bind():
+        lease.release()
+    assert held_by_this_thread() == []
+
+
+def test_a_lease_that_is_added_while_another_one_is_released_counts(world: World) -> None:
+    lease = hold(world.client())
+    mine = held_by_this_thread()
+    lease.release()  # by a signal's handler, for instance, just before `bind` adds the other lease
+    other = take(world.client())
+    mine.append(other)
+    assert held_by_this_thread() == [other]
+    apart(other).release()
+
+
 def test_an_expired_waiter_queues_again(world: World) -> None:
     first = take(world.client())
     waiter = Waiter(world)
@@ -320,7 +336,7 @@ def test_what_a_former_session_asked_for_is_not_taken_for_the_request(world: Wor
     """A server that is behind still shows it, under the same GUID."""
     client = world.client()
     request = LeaseRequest(home(client), [wanted(client, EXCLUSIVE, "", None)], ())
-    [place], [asked] = request._places, request._asked
+    [(place, asked)] = request._asked
     former = world.coordination.connect()
     former.create(place.node(LeaseName.prefix(request.guid)), asked.encode(), ephemeral=True, sequential=True)
     request.obtain(Deadline.after(30, SystemClock()))

@@ -16,15 +16,27 @@ import pytest
 from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import ProtocolMismatch
 from sluice.coordinator.formats import NODE_PROTOCOL, MalformedRecord, NodeData, Record
+from sluice.coordinator.leases.consumers import ConsumerRecord
 from sluice.coordinator.leases.pins import PinNode
 from sluice.coordinator.nodes.catalog_records import CatalogRecord, DroppedRecord, NameRecord, NamespaceRecord
-from sluice.coordinator.nodes.consumer_records import ConsumerRecord
 from sluice.coordinator.nodes.context import require_head
 from sluice.coordinator.nodes.creation import check_tree
-from sluice.coordinator.nodes.lease_records import SHARED, Broken, Grants, LeaseNode, WaitNode
 from sluice.coordinator.nodes.plans import OpenPlan
 from sluice.coordinator.nodes.presence import ClientNode, Grave
-from sluice.coordinator.nodes.records import BatchRecord, Head, Published, Rebased, Rendering, Verdict, VersionPlan
+from sluice.coordinator.nodes.records import (
+    SHARED,
+    BatchRecord,
+    Broken,
+    Grants,
+    Head,
+    LeaseNode,
+    Published,
+    Rebased,
+    Rendering,
+    Verdict,
+    VersionPlan,
+    WaitNode,
+)
 from sluice.coordinator.nodes.removal import DeleterNode, Tombstone
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent, Joint
 from sluice.coordinator.rules.refusal import Refusal

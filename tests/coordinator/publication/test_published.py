@@ -15,9 +15,8 @@ import orjson
 import pytest
 
 import sluice
-from sluice.coordinator.commit.outcomes import Commit, commit_of
-from sluice.coordinator.commit.queue import Claim
-from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit.decider import Batch
+from sluice.coordinator.commit.outcomes import Claim, Commit, commit_of
 from sluice.coordinator.commit.transactions import outcome_of, settle_queue
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.formats import MalformedRecord

@@ -19,7 +19,7 @@ from sluice.coordinator.rules.explain.cases import read_case
 from sluice.coordinator.rules.explain.decision import Explanation, completed, explain
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.storage.actions import Action, AddFile, RemoveFile
-from sluice.storage.actions.lineage import Moved, moved_rows, with_moves
+from sluice.storage.actions.file_removals import Moved, moved_rows, with_moves
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import InvalidRequest
 from tests.coordinator.explain_cases import ERRORS, TABLE, Json, add, case, info, metadata, protocol, reads, remove, unpartitioned

@@ -27,14 +27,13 @@ from sluice.coordinator.rules.policies import (
     common_partition,
     conflicting_class,
     outcome,
-    refuses,
     word_of,
 )
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.row_changes import merge
 from sluice.coordinator.rules.winner import Footprint, Winner, partition_key, winner_of
 from sluice.storage.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
-from sluice.storage.actions.lineage import Moved, with_moves
+from sluice.storage.actions.file_removals import Moved, with_moves
 from sluice.storage.data.vectors import Rows, inline_rows, plan_vector, to_text
 from tests.coordinator.world import no_vectors
 
@@ -74,7 +73,7 @@ def test_every_pair_of_kinds_is_the_cell_of_its_words(policy: ConflictPolicy, ea
         assert None in words
         assert outcome(policy, earlier, later) == OK
     else:
-        assert refuses(policy, earlier, later) == (DOCUMENTED[policy, str(words[0]), str(words[1])] == "refuse_later")
+        assert (outcome(policy, earlier, later) == REFUSED) == (DOCUMENTED[policy, str(words[0]), str(words[1])] == "refuse_later")
 
 
 def test_both_compactions_are_a_small_file_merge_where_the_matrix_has_one_word() -> None:
@@ -84,7 +83,7 @@ def test_both_compactions_are_a_small_file_merge_where_the_matrix_has_one_word()
 
 
 def test_delta_has_no_matrix() -> None:
-    assert not any(refuses(ConflictPolicy.DELTA, earlier, later) for earlier in Kind for later in Kind)
+    assert not any(outcome(ConflictPolicy.DELTA, earlier, later) == REFUSED for earlier in Kind for later in Kind)
 
 
 def add(path: str = "f", values: Mapping[str, str | None] | None = None, *, data_change: bool = True, vector: bool = False) -> AddFile:
@@ -162,7 +161,7 @@ def test_two_transactions_meet_where_both_touch_a_partition(
 
 
 def told(policy: ConflictPolicy, later: Kind, partitions: tuple[str, ...] | None, winner: Winner) -> str | None:
-    return conflicting_class(policy, Footprint(kind=later.value, partitions=partitions), winner)
+    return conflicting_class(Footprint(kind=later.value, policy=policy.value, partitions=partitions), winner)
 
 
 def test_a_refusal_names_what_came_first_and_where() -> None:

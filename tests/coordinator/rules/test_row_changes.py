@@ -22,7 +22,7 @@ from sluice.coordinator.rules.isolation import IsolationLevel
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
-from sluice.storage.actions.lineage import Moved, with_moves
+from sluice.storage.actions.file_removals import Moved, with_moves
 from sluice.storage.actions.records import wide
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import MissingObject

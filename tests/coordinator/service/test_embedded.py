@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.service.embedded import default_directory, join, lifecycle
+from sluice.coordinator.service.embedded import lifecycle
+from sluice.coordinator.service.embedded.lifecycle import default_directory, join
 from sluice.coordinator.service.embedded.server import choose_port, mark_of, server_command
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
@@ -32,7 +33,8 @@ StartClient: TypeAlias = "Callable[[], subprocess.Popen[str]]"
 
 CLIENT = """
 import sys
-from sluice.coordinator.service.embedded import join, lifecycle
+from sluice.coordinator.service.embedded import lifecycle
+from sluice.coordinator.service.embedded.lifecycle import join
 lifecycle.LINGER_S = 0.5
 membership = join(sys.argv[1])
 print(membership.hosts, flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.service.embedded.java import find_jars, find_java, parse_version
+from sluice.coordinator.service.embedded.server import find_jars, find_java, parse_version
 from sluice.storage.errors import InvalidRequest
 
 
@@ -140,4 +140,4 @@ def test_without_pyspark_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) 
 
 
 def without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.coordinator.service.embedded.java.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("sluice.coordinator.service.embedded.server.importlib.util.find_spec", lambda _: None)

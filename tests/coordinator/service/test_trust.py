@@ -24,6 +24,7 @@ from sluice.coordinator.service.connect import close_all, connect
 from sluice.coordinator.service.store import ANY_VERSION, Create
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.coordinator.service.zookeeper.trust import Secret, Tls, Trust
+from sluice.coordinator.service.zookeeper.wire import below
 from sluice.storage.errors import AccessDenied, InvalidRequest, NotATable
 from tests.coordinator.secured import SASL_USERS, Authority, Secured, secured_server
 
@@ -79,7 +80,7 @@ def lists_of(address: str) -> dict[str, list[ACL]]:
     """The access list of every node below the chroot, as the present user sees it."""
     store = connect(address)
     assert isinstance(store, ZooKeeperStore)
-    return {path: store._client.get_acls(store._full(path))[0] for path in walk(store)}
+    return {path: store._client.get_acls(below(store._root, path))[0] for path in walk(store)}
 
 
 def in_time(call: Callable[[], object], error: type[Exception], match: str, within_s: float = 10.0) -> Exception:

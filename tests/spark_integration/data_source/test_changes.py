@@ -27,7 +27,7 @@ from sluice.storage.log.timetravel import read_commit
 from sluice.storage.schema.conform import adapt
 from sluice.storage.schema.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow, to_arrow
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.read.changed_files import ChangedFiles
+from sluice.tables.read.versions import ChangedFiles
 from tests.spark_integration.conftest import Place, arrow, is_native
 from tests.spark_integration.data_source.without_spark import Query
 from tests.storage.strategies import rows_of

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 import sluice
 from sluice.delta import DeltaTable
 from sluice.spark_integration.data_source.source import SluiceDataSource
-from sluice.spark_integration.files.writing import SETTING, is_wanted
 from sluice.spark_integration.rows import source
+from sluice.spark_integration.writing import SETTING, is_wanted
 from sluice.tables.client.property_rules import OPTIMIZE_WRITE
 
 from ..conftest import Place

@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
+from sluice.spark_integration import writing
 from sluice.spark_integration.active_session import CODEC
-from sluice.spark_integration.files import writing
 from sluice.storage.schema.partitions import HIVE_DEFAULT_PARTITION
 from tests.storage.strategies import examples
 

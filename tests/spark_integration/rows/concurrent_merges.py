@@ -24,7 +24,7 @@ from typing import Any
 
 import sluice
 from sluice.coordinator.service.connect import release
-from sluice.coordinator.service.embedded import join
+from sluice.coordinator.service.embedded.lifecycle import join
 
 from ..conftest import ROOT
 from .merging_driver import PATIENCE_S, Task

@@ -24,8 +24,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sluice.coordinator.publication import failure_points
-from sluice.spark_integration.files import task_writer, writing
-from sluice.spark_integration.files.task_writer import FilesSource, FilesWriter
+from sluice.spark_integration import writing
+from sluice.spark_integration.data_source import writer as task_writer
+from sluice.spark_integration.data_source.writer import FilesSource, FilesWriter
 from sluice.spark_integration.rows import instructions, merge, writer
 from sluice.spark_integration.rows.writer import RowTask, TaskResult
 from sluice.storage.actions import AddFile
@@ -104,12 +105,12 @@ def _executor() -> int:
 class FaultyTask(RowTask):
     """What a task does, with steps to pass."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         location = self.plan.address.location
         step(location, "task-begins")
-        result = super().__call__(batches)
+        result = list(super().__call__(batches))
         step(location, "task-ends")
-        return result
+        yield from result
 
 
 class FaultySource(FilesSource):

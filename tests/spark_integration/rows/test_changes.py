@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
-from sluice.spark_integration.rows import instructions
 from sluice.spark_integration.rows import merge as merging
 from sluice.spark_integration.rows import source as sources
 from sluice.spark_integration.rows.analysis import AnalysedMerge, Clause, MergeRequest
 from sluice.spark_integration.rows.merge import merge_rows
 from sluice.spark_integration.rows.source import CachedSource
 from sluice.spark_integration.rows.writer import HelperColumns, TaskResult
+from sluice.spark_integration.scan import file_rows
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
@@ -235,7 +235,7 @@ def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place
 @pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.long])], indirect=True)
 def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if not place.storage_options:
-        monkeypatch.setattr(instructions, "why_not_native", lambda *_: "as on S3")
+        monkeypatch.setattr(file_rows, "why_not_native", lambda *_: "as on S3")
     table = made(place)
     assert "id = 7 (2 times)" in refused(spark, table, new_rows(spark, [7, 7, 8]), "t.id = s.id", UPSERT[0])
     with table.begin() as tx:

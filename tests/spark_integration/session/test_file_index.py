@@ -113,7 +113,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def counting(index: FileIndex, partition_filters: Any, data_filters: Any) -> Any:
         found = chosen(index, partition_filters, data_filters)
-        counts.append((found.files.num_rows, index._files.files.num_rows))
+        counts.append((found.num_rows, index._files.num_rows))
         return found
 
     monkeypatch.setattr(FileIndex, "chosen", counting)

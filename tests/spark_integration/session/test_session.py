@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import sluice
 from sluice.coordinator import errors as committing
-from sluice.dev.moto_server import S3DevServer
+from sluice.dev import S3DevServer
 from sluice.spark_integration import original
-from sluice.spark_integration.scan.native import hadoop_options
+from sluice.spark_integration.scan.file_rows import hadoop_options
 from sluice.storage import errors as storing
 from tests.fixtures.azure import AzureServer
 

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import sluice
-from sluice.spark_integration.session import saving, stream_writer
+from sluice.spark_integration.session import saving, writer
 from tests.spark_integration.conftest import Place, small
 from tests.spark_integration.rows import faults
 from tests.spark_integration.streams.conftest import Feed
@@ -43,7 +43,7 @@ def main(
         faults.step(location, "after-planning")
         return made
 
-    faults.put_in([(stream_writer, "save", save), (saving, "plan_for", plan)])
+    faults.put_in([(writer, "save", save), (saving, "plan_for", plan)])
     place, feed = Place(spark, location, coordinator, storage_options), Feed(spark, Path(folder) / "feed", Path(folder) / "checkpoint")
     rows, sink = None, "sluice"
     spark.dataSource.register(FaultySource)

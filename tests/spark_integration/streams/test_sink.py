@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 import sluice
 from sluice.spark_integration.data_source import write_plan
 from sluice.spark_integration.session import saving
-from sluice.tables.maintain.auto_compaction import FILES_MIN
+from sluice.tables.maintain.background import FILES_MIN
 from sluice.tables.write.terms import mark_of, marked
 
 from ..conftest import Place

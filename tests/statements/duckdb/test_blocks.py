@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 import sluice
-from sluice.statements.concurrency import blocks
+from sluice.statements import concurrency
 from sluice.statements.duckdb.running import run
 from sluice.statements.request import Locks
 from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
@@ -73,7 +73,7 @@ def test_a_block_under_a_key_happens_once_and_values_stay_values(warehouse: Ware
 def test_a_block_that_lost_is_repeated(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blind append to a table that the block only reads."""
     made(warehouse)
-    real, ran = blocks._run, [0]
+    real, ran = concurrency._run, [0]
 
     def late(*args: Any) -> Any:
         done = real(*args)
@@ -82,7 +82,7 @@ def test_a_block_that_lost_is_repeated(warehouse: Warehouse, monkeypatch: pytest
             warehouse.sql("INSERT INTO sales.orders VALUES (9, 'mo', 1)")
         return done
 
-    monkeypatch.setattr(blocks, "_run", late)
+    monkeypatch.setattr(concurrency, "_run", late)
     rest = "INSERT INTO sales.totals SELECT day, sum(v) FROM sales.orders GROUP BY day; DELETE FROM sales.totals WHERE v > 100; END"
     with pytest.raises(sluice.errors.ConcurrentModification, match="orders"):
         warehouse.sql(f"BEGIN ATOMIC ATTEMPTS 1 {rest}")
@@ -146,6 +146,11 @@ def test_a_lock_is_the_sessions(warehouse: Warehouse) -> None:
             {(2, False), (1, False)},
         ),
         ("INSERT OVERWRITE {} PARTITION (day = 'mo') SELECT 1, 1", "TRUNCATE TABLE {} PARTITION (day = 'tu')", {(2, False), (1, False)}),
+        (
+            "INSERT WITH SCHEMA EVOLUTION INTO {} BY NAME SELECT day, 1 AS w FROM sales.totals",
+            "DELETE FROM {} WHERE day = 'mo'",
+            {(2, True), (1, False)},
+        ),
     ],
 )
 def test_conflicts_are_foreseen(warehouse: Warehouse, one: str, other: str, verdicts: set[tuple[int, bool]]) -> None:

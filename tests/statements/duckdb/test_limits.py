@@ -22,7 +22,7 @@ import sluice
 from sluice.coordinator.service.connect import release
 from sluice.statements.duckdb.running import run
 from sluice.statements.parse.cursor import words_in
-from sluice.storage.expressions.limits import LEVELS_MAX, OPERATORS_MAX, TERMS_MAX
+from sluice.storage.expressions.parse import LEVELS_MAX, OPERATORS_MAX, TERMS_MAX
 from sluice.storage.stores.local import LocalStore
 from tests.statements.duckdb.conftest import Warehouse, warehouse
 from tests.storage.strategies import examples

@@ -18,8 +18,7 @@ import pytest
 
 import sluice
 from sluice.statements.duckdb import engine
-from sluice.statements.duckdb.database import run
-from sluice.statements.duckdb.queries import LocalRequest
+from sluice.statements.duckdb.database import LocalRequest, run
 from sluice.statements.parse.cursor import Span
 from sluice.tables.transaction import Transaction
 from tests.spark_integration.rows.model import Ambiguous, Row, Ruled, changes

@@ -300,17 +300,17 @@ def test_columns_are_changed(warehouse: Warehouse, table: sluice.Table) -> None:
 
 
 def test_a_column_is_required_of_rows_that_are_added_meanwhile(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluice.tables.manage import columns
+    from sluice.tables.manage import definition
 
-    real = columns._check_no_nulls
+    real = definition._check_no_nulls
 
     def checked(*arguments: object) -> None:
         real(*arguments)  # type: ignore[arg-type]
         table.append(pa.table({"id": pa.array([None], pa.int64())}))
 
-    monkeypatch.setattr(columns, "_check_no_nulls", checked)
+    monkeypatch.setattr(definition, "_check_no_nulls", checked)
     with pytest.raises(sluice.errors.ConcurrentModification):
-        table.alter_columns([columns.ColumnChange(("id",), nullable=False)])
+        table.alter_columns([definition.ColumnChange(("id",), nullable=False)])
     assert table.refresh().struct.named("id").nullable
 
 

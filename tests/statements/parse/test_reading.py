@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sluice.statements.parse.cursor import NAME, NUMBER, STRING, SYMBOL, WORD, Cursor, Span, is_complete, statements_in, tokens_of, words_in
 from sluice.statements.parse.reading import Malformed, parameters_in, pointed, read
 from sluice.statements.parse.relations import Relation, relations_in
-from tests.statements.parse.test_compound import BLOCK, CONFLICT, LOCK
+from tests.statements.parse.test_concurrency import BLOCK, CONFLICT, LOCK
 from tests.statements.parse.test_rows import MERGE
 from tests.statements.parse.test_tables import CREATE, STATEMENTS
 

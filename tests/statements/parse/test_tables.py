@@ -277,9 +277,18 @@ def read_name(text: str) -> Name:
         ("ALTER TABLE t ALTER COLUMN a", "expected COMMENT"),
         ("COMMENT ON VIEW v IS 'x'", "expected TABLE, COLUMN or NAMESPACE"),
         ("CREATE SCHEMA n MANAGED", "expected USING"),
+        ("CREATE TABLE t (a INT NOT NULL;)", "this bracket is not closed"),
+        ("CREATE TABLE t (a INT, CHECK (a > 0; b))", "this bracket is not closed"),
+        ("ALTER TABLE t ADD COLUMNS (a INT DEFAULT 1;)", "this bracket is not closed"),
+        ("COPY INTO t FROM (SELECT a FROM 'p'; WHERE a = 1) FILEFORMAT = CSV", "this bracket is not closed"),
     ],
 )
 def test_mistakes_have_a_place(text: str, message: str) -> None:
     found = read(text)
     assert isinstance(found, Malformed)
     assert message in found.message
+
+
+@pytest.mark.parametrize("text", ["ALTER TABLE t ALTER COLUMN a TYPE BIGINT", "ALTER TABLE t ADD COLUMNS a BIGINT"])
+def test_a_semicolon_is_no_part_of_a_type(text: str) -> None:
+    assert read(f"{text};") == read(text)

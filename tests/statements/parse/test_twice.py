@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from sluice.statements.parse import altering, compound, locks, maintenance, namespaces, rows, tables
+from sluice.statements.parse import altering, concurrency, maintenance, namespaces, rows, tables
 from sluice.statements.parse.reading import Malformed, read
 
 FORMS: Final[dict[str, tuple[str, ...]]] = {
@@ -165,7 +165,7 @@ def test_parts_that_contradict_are_refused_with_both_places(text: str) -> None:
 
 def test_every_kind_of_statement_is_tried() -> None:
     """Those that are not here have no clause that could come twice."""
-    modules = (rows, maintenance, tables, altering, namespaces, locks, compound)
+    modules = (rows, maintenance, tables, altering, namespaces, concurrency)
     kinds = {getattr(each, "__name__", "") for module in modules for each in getattr(getattr(module, "Statement", None), "__args__", ())}
     texts = [*(form.format(" ".join(clauses)) for form, clauses in FORMS.items()), *(each.replace("{S}", "other") for each in LISTS)]
     tried = {type(read(text)).__name__ for text in texts}

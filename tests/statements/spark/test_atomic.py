@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.statements.concurrency import blocks
+from sluice.statements import concurrency
 from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
 
 from .conftest import Warehouse
@@ -55,7 +55,7 @@ REFUSED = [
 def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     table = warehouse.made("sales.orders", ORDERS, *ROWS, partition_by=["day"])
     warehouse.spark.sql("SELECT 1 AS a").createOrReplaceTempView("plain")
-    monkeypatch.setattr(blocks, "_run", None)  # nothing may get that far
+    monkeypatch.setattr(concurrency, "_run", None)  # nothing may get that far
     try:
         for text, message in REFUSED:
             with pytest.raises(Exception, match=message) as refused:
@@ -102,7 +102,7 @@ def test_a_block_under_a_key_happens_once(warehouse: Warehouse) -> None:
 
 def between(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> list[int]:
     """Have something happen after the first statement of a block; returns a list with the number of statements that ran."""
-    run, ran = blocks._run, [0]
+    run, ran = concurrency._run, [0]
 
     def late(*args: Any) -> object:
         done = run(*args)
@@ -111,7 +111,7 @@ def between(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) ->
             meanwhile()
         return done
 
-    monkeypatch.setattr(blocks, "_run", late)
+    monkeypatch.setattr(concurrency, "_run", late)
     return ran
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import sluice
 from sluice.delta import DeltaTable
-from sluice.spark_integration.session.format_and_options import is_sluice
+from sluice.spark_integration.session.names import is_sluice
 from sluice.statements.duckdb.running import run
 from sluice.storage.stores.location import normalise
 

@@ -15,7 +15,7 @@ import sluice
 from sluice.statements import sources
 from sluice.statements.parse.cursor import Cursor, tokens_of
 from sluice.statements.parse.relations import relations_in
-from sluice.statements.spark.request import literal_of, quoted_text
+from sluice.statements.spark.queries import SparkRequest, quoted_text
 from sluice.tables.read.table_snapshot import TableSnapshot
 
 from ...spark_integration.conftest import is_native
@@ -176,7 +176,7 @@ VALUES = [
 def test_no_value_can_end_its_literal(spark: SparkSession, escaped: str) -> None:
     spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
     try:
-        texts = ", ".join(literal_of(spark, value) for value in VALUES)
+        texts = ", ".join(SparkRequest(spark, "", None).literal(value) for value in VALUES)
         [row] = SparkSession.sql(spark, f"SELECT {texts}").collect()
     finally:
         spark.conf.unset("spark.sql.parser.escapedStringLiterals")

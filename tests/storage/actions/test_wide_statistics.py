@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.actions import DeletionVector
 from sluice.storage.actions.records import live_count, record_count, wide
-from sluice.storage.data.statistics import collect
-from tests.storage.logs import add
+from tests.storage.logs import add, statistics_of
 from tests.storage.strategies import schemas, tables, unhurried
 
 
@@ -22,7 +21,7 @@ def exactly(text: str) -> object:
 @given(st.data())
 def test_only_the_mark_is_new_and_comes_once(data: st.DataObject) -> None:
     schema, partitions = data.draw(schemas())
-    stats = collect(data.draw(tables(schema)), schema, partitions)
+    stats = statistics_of(data.draw(tables(schema)), schema, partitions)
     marked = wide(stats)
     assert marked is not None
     assert wide(marked) == marked

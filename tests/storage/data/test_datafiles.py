@@ -34,7 +34,7 @@ def store() -> Iterator[MemoryStore]:
     made.forget()
 
 
-_OF_THE_CALL = ("transaction_id", "label", "check", "max_open_partitions")
+_OF_THE_CALL = ("transaction_id", "label", "check")
 
 
 def write(store: MemoryStore, data: Any, **options: Any) -> list[AddFile]:
@@ -151,9 +151,10 @@ def test_memory_is_bounded_however_many_rows_and_partitions_there_are(store: Mem
     assert max(used) < 12_000_000, "of 57 million bytes"
 
 
-def test_open_partitions_are_bounded(store: MemoryStore) -> None:
+def test_open_partitions_are_bounded(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datafiles, "MAX_OPEN_PARTITIONS", 3)
     scattered = rows(p=[str(number % 7) for number in range(700)], x=list(range(700)))
-    adds = write(store, scattered.to_batches(max_chunksize=70), max_open_partitions=3)
+    adds = write(store, scattered.to_batches(max_chunksize=70))
     assert len(adds) >= 7
     assert len({add.path for add in adds}) == len(adds)
     read = read_files(store, add_rows(adds), schema=SCHEMA, partition_columns=["p"])
@@ -221,14 +222,16 @@ def test_the_check_sees_fitted_rows_before_anything_is_written(store: MemoryStor
 
 
 @pytest.mark.parametrize("target", [100_000, 10_000_000])
-def test_a_write_that_fails_leaves_nothing(store: MemoryStore, target: int) -> None:
+def test_a_write_that_fails_leaves_nothing(store: MemoryStore, target: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datafiles, "MAX_OPEN_PARTITIONS", 1)
+
     def batches() -> Iterator[pa.Table]:
         for start in range(0, 200_000, 10_000):
             yield pa.table({"p": ["a", "b"] * 5_000, "x": pa.array(range(start, start + 10_000))})
         yield pa.table({"p": ["a"], "wrong": [1]})
 
     with pytest.raises(SchemaMismatch, match="'wrong'"):
-        write(store, batches(), target_file_bytes=target, max_open_partitions=1)
+        write(store, batches(), target_file_bytes=target)
     assert keys(store) == []
 
 

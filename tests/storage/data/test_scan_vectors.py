@@ -17,14 +17,13 @@ from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.records import wide
 from sluice.storage.data import scan
 from sluice.storage.data.scan import TableScan
-from sluice.storage.data.statistics import collect
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import BadChecksum, Corrupt, PredicateError
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 from sluice.storage.stores.memory import MemoryStore
 from tests.storage.data.reading import iter_files, read_files, read_positions, threads_left
-from tests.storage.logs import new_store
+from tests.storage.logs import new_store, statistics_of
 from tests.storage.strategies import unhurried
 
 SCHEMA = StructType(
@@ -47,7 +46,7 @@ def put_file(store: MemoryStore, name: str, rows: Sequence[Row], hidden: Rows, *
     pq.write_table(table, sink, row_group_size=group_rows)
     data = sink.getvalue().to_pybytes()
     store.put(f"{name}.parquet", data)
-    stats = collect(table.append_column("p", pa.nulls(len(rows), pa.string())).select(["x", "p", "f"]), SCHEMA, ["p"])
+    stats = statistics_of(table.append_column("p", pa.nulls(len(rows), pa.string())).select(["x", "p", "f"]), SCHEMA, ["p"])
     vector = put_vector(store, hidden) if hidden else None
     return AddFile(f"{name}.parquet", {"p": name}, len(data), 0, True, stats=wide(stats) if hidden else stats, deletion_vector=vector)
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.data.statistics import StatsCollector, collect
+from sluice.storage.data.statistics import StatsCollector
 from sluice.storage.schema.schema import PrimitiveType, StructType, from_arrow
+from tests.storage.logs import statistics_of
 from tests.storage.strategies import schemas, tables, unhurried
 
 UTC = dt.timezone.utc
@@ -22,7 +23,7 @@ UTC = dt.timezone.utc
 def stats_of(values: list[Any], dtype: pa.DataType) -> tuple[Any, Any, int]:
     """Least, greatest and null count of one column; None where a bound is left out."""
     table = pa.table({"c": pa.array(values, dtype)})
-    found = json.loads(collect(table, from_arrow(table.schema), []), parse_float=Decimal)
+    found = json.loads(statistics_of(table, from_arrow(table.schema), []), parse_float=Decimal)
     return found["minValues"].get("c"), found["maxValues"].get("c"), found["nullCount"]["c"]
 
 
@@ -68,7 +69,7 @@ def test_an_upper_bound_beyond_the_year_9999_is_left_out() -> None:
 
 def test_nested_columns_are_nested_and_count_the_nulls_of_their_parents() -> None:
     table = pa.table({"s": [{"a": 1, "t": {"b": "x"}}, {"a": None, "t": None}, None]})
-    assert json.loads(collect(table, from_arrow(table.schema), [])) == {
+    assert json.loads(statistics_of(table, from_arrow(table.schema), [])) == {
         "numRecords": 3,
         "minValues": {"s": {"a": 1, "t": {"b": "x"}}},
         "maxValues": {"s": {"a": 1, "t": {"b": "x"}}},
@@ -79,7 +80,7 @@ def test_nested_columns_are_nested_and_count_the_nulls_of_their_parents() -> Non
 @pytest.mark.parametrize(("indexed", "counted"), [(0, {}), (2, {"a": 0, "s": {"x": 0}}), (-1, {"a": 0, "s": {"x": 0, "y": 0}, "l": 0})])
 def test_only_the_first_leaves_are_indexed_and_partition_columns_are_none(indexed: int, counted: dict[str, Any]) -> None:
     table = pa.table({"p": [1], "a": [1], "s": [{"x": 1, "y": 2}], "l": [[1]]})
-    found = json.loads(collect(table, from_arrow(table.schema), ["p"], indexed_columns=indexed))
+    found = json.loads(statistics_of(table, from_arrow(table.schema), ["p"], indexed))
     assert found["nullCount"] == counted
     assert found["numRecords"] == 1
 

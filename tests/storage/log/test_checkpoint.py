@@ -29,11 +29,24 @@ from sluice.storage.errors import CorruptLogFile, InvalidRequest, MissingObject,
 from sluice.storage.intervals import interval_ms
 from sluice.storage.log.checkpoint_part import struct_to_json
 from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
-from sluice.storage.log.paths import checkpoint_part_path, checkpoint_path, commit_path, sidecar_path, version_prefix
+from sluice.storage.log.paths import checkpoint_path, commit_path, sidecar_path, version_prefix
 from sluice.storage.log.replay import ReplayState
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import MemoryStore
-from tests.storage.logs import METADATA, PROTOCOL, START, add, counted, parquet, paths, put_commit, remove, store_of
+from tests.storage.logs import (
+    METADATA,
+    PROTOCOL,
+    START,
+    add,
+    checkpoint_part_path,
+    counted,
+    parquet,
+    paths,
+    put_commit,
+    remove,
+    removed_files,
+    store_of,
+)
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 V2 = f"{version_prefix(2)}.checkpoint.{UUID}"
@@ -79,7 +92,7 @@ def test_a_multi_part_checkpoint_is_the_sum_of_its_parts() -> None:
     parts = [(checkpoint_part_path(2, number, 3), parquet(part, CHECKPOINT_SCHEMA)) for number, part in enumerate(rows, start=1)]
     snapshot = Snapshot.load(only_checkpoint(*parts))
     assert list(snapshot.add_files()) == [add("a"), add("b"), add("c", stats="{}", base_row_id=5)]
-    assert list(snapshot.remove_files()) == [remove("r")]
+    assert list(removed_files(snapshot)) == [remove("r")]
     assert (snapshot.protocol, snapshot.metadata, snapshot.app_transactions) == (PROTOCOL, METADATA, {"x": Txn("x", 4)})
 
 
@@ -115,7 +128,7 @@ def test_a_v2_checkpoint_reads_its_sidecars(suffix: str) -> None:
     store = v2_store(suffix, {"s1.parquet": [add_row("a"), remove_row("r")], "s2.parquet": [add_row("b")]}, [])
     snapshot = Snapshot.load(store)
     assert list(snapshot.add_files()) == [add("a"), add("b")]
-    assert list(snapshot.remove_files()) == [remove("r")]
+    assert list(removed_files(snapshot)) == [remove("r")]
     assert (snapshot.protocol, set(snapshot.domains)) == (V2_PROTOCOL, {"d"})
     put_commit(store, 3, remove("a"), add("c"))
     assert paths(Snapshot.load(store)) == ["b", "c"]
@@ -311,6 +324,14 @@ def test_the_json_of_the_log_is_preferred_to_columns() -> None:
     assert {each.path: each.stats for each in snapshot.add_files()} == {"both": '{"numRecords":1,"x":2}', "one": '{"numRecords":2}'}
 
 
+def test_statistics_kept_as_something_else_than_columns_end_no_reading() -> None:
+    fields = [each for each in CHECKPOINT_SCHEMA.field("add").type if each.name != "stats"]
+    schema = pa.schema([pa.field("add", pa.struct([*fields, pa.field("stats_parsed", pa.string())])), *CHECKPOINT_SCHEMA.remove(1)])
+    rows: list[dict[str, Any]] = [PROTOCOL_ROW, METADATA_ROW, add_row("odd", stats_parsed="many")]
+    snapshot = Snapshot.load(only_checkpoint((checkpoint_path(2), parquet(rows, schema))))
+    assert {each.path: each.stats for each in snapshot.add_files()} == {"odd": '"many"'}
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), None])
 def test_numbers_without_a_json_form_are_left_out(value: float | None) -> None:
     array = pa.array([{"a": value, "b": 1e300}, None], pa.struct([("a", pa.float64()), ("b", pa.float64())]))
@@ -380,7 +401,7 @@ def test_tombstones_are_kept_as_long_as_the_table_says() -> None:
 
     def kept() -> list[str]:
         write_checkpoint(store, Snapshot.load(store), now_ms=100 * day)
-        return sorted(each.path for each in Snapshot.load(store).remove_files())
+        return sorted(each.path for each in removed_files(Snapshot.load(store)))
 
     assert kept() == [f"r{age}" for age in range(7)]
     put_commit(store, 3, Metadata(METADATA.id, METADATA.schema_string, (), {"delta.deletedFileRetentionDuration": "interval 2 days"}))

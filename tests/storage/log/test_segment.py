@@ -11,10 +11,8 @@ from sluice.storage.errors import LogGap, NotATable, TableNotFound, VersionNotFo
 from sluice.storage.log.paths import (
     LogKind,
     LogPath,
-    checkpoint_part_path,
     checkpoint_path,
     commit_path,
-    compacted_path,
     crc_path,
     sidecar_path,
     staged_path,
@@ -22,7 +20,7 @@ from sluice.storage.log.paths import (
 )
 from sluice.storage.log.segment import LogSegment, latest_version, list_segment, list_versions
 from sluice.storage.stores.memory import MemoryStore
-from tests.storage.logs import counted, new_store
+from tests.storage.logs import checkpoint_part_path, compacted_path, counted, new_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 

@@ -27,7 +27,7 @@ from sluice.storage.actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, La
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, TableNotFound, UnsupportedFeature, VersionNotFound
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.examination import Finding, examine_log
-from sluice.storage.log.paths import checkpoint_path, commit_path, compacted_path
+from sluice.storage.log.paths import checkpoint_path, commit_path
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.log.timetravel import commit_info, read_commit, version_at
 from sluice.storage.stores.memory import MemoryStore
@@ -40,12 +40,14 @@ from tests.storage.logs import (
     VECTORS,
     add,
     commit_sequences,
+    compacted_path,
     counted,
     model,
     new_store,
     paths,
     put_commit,
     remove,
+    removed_files,
     store_of,
 )
 from tests.storage.strategies import examples
@@ -55,7 +57,7 @@ def state(snapshot: Snapshot) -> dict[str, object]:
     """Everything a snapshot says, in plain dicts."""
     return {
         "files": {each.key: each for each in snapshot.add_files()},
-        "tombstones": {each.key: each for each in snapshot.remove_files()},
+        "tombstones": {each.key: each for each in removed_files(snapshot)},
         "txns": dict(snapshot.app_transactions),
         "domains": dict(snapshot.domains),
         "last": {type(snapshot.protocol): snapshot.protocol, type(snapshot.metadata): snapshot.metadata},
@@ -162,7 +164,7 @@ def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
     history.append([remove("f", deletion_vector=one), add("f", deletion_vector=two)])
     snapshot = Snapshot.load(store_of(history))
     assert sorted((each.path, each.deletion_vector) for each in snapshot.add_files() if each.path == "f") == [("f", two)]
-    assert {each.key for each in snapshot.remove_files()} == {("f", ""), one_key(one)}
+    assert {each.key for each in removed_files(snapshot)} == {("f", ""), one_key(one)}
     # A remove without the vector is about another logical file.
     assert snapshot.advance([(3, [remove("f")])]).num_files == 2
     assert paths(snapshot.advance([(3, [remove("f", deletion_vector=two)])])) == ["g"]

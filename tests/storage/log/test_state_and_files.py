@@ -18,14 +18,14 @@ from sluice.storage.actions import AddFile, CommitInfo, DomainMetadata, Txn, cod
 from sluice.storage.actions.filetable import LayeredTable, add_rows
 from sluice.storage.errors import CorruptLogFile, MissingObject
 from sluice.storage.jsontext import loads
-from sluice.storage.log import checkpoint
+from sluice.storage.log import replay
 from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
 from sluice.storage.log.paths import checkpoint_path, commit_path, sidecar_path
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores import s3
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
-from tests.storage.logs import METADATA, PROTOCOL, START, add, new_store, paths, put_commit, remove, store_of
+from tests.storage.logs import METADATA, PROTOCOL, START, add, new_store, paths, put_commit, remove, removed_files, store_of
 
 FILES = 20_000
 
@@ -61,7 +61,7 @@ class Counting(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def _no_checkpoint_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(replay, "_WHOLE_BYTES", 0)
 
 
 def stats(n: int) -> str:
@@ -135,7 +135,7 @@ def test_many_changes_do_not_make_the_files_read(monkeypatch: pytest.MonkeyPatch
         snapshot = snapshot.advance([(version, [add(f"new{version}"), remove(f"f{version}"), remove(f"new{version - 3}")])])
     assert sum(store.read.values()) < size / 10
     assert paths(snapshot) == sorted([f"f{n}" for n in (0, *range(60, FILES))] + ["new57", "new58", "new59"])
-    assert {each.path for each in snapshot.remove_files()} == {f"f{n}" for n in range(1, 60)} | {f"new{n}" for n in range(-2, 57)}
+    assert {each.path for each in removed_files(snapshot)} == {f"f{n}" for n in range(1, 60)} | {f"new{n}" for n in range(-2, 57)}
 
 
 def test_a_row_group_of_files_and_state_together_is_read_without_the_files() -> None:
@@ -202,13 +202,13 @@ def cleaned_up(store: MemoryStore, upto: int) -> None:
 def test_a_snapshot_outlives_the_cleanup_of_its_checkpoint(look_first: bool) -> None:
     store, _ = big(versions=6)
     snapshot, expected = Snapshot.load(store), paths(Snapshot.load(store))
-    gone = {each.path for each in snapshot.remove_files()} if look_first else None
+    gone = {each.path for each in removed_files(snapshot)} if look_first else None
     write_checkpoint(store, Snapshot.load(store, version=4))
     cleaned_up(store, 4)
     later = snapshot.advance([(6, [add("x"), remove("new4")])])
     assert paths(snapshot) == expected
     assert paths(later) == sorted({*expected, "x"} - {"new4"})
-    assert gone is None or gone == {each.path for each in snapshot.remove_files()} == {f"f{n}" for n in range(1, 6)}
+    assert gone is None or gone == {each.path for each in removed_files(snapshot)} == {f"f{n}" for n in range(1, 6)}
 
 
 @pytest.mark.slow
@@ -329,7 +329,7 @@ def test_a_long_commit_is_not_decoded_for_the_state(monkeypatch: pytest.MonkeyPa
     copy = pickle.loads(pickle.dumps(Snapshot.load(MemoryStore(store.location))))
     assert paths(snapshot) == sorted([*expected, "x"])
     assert paths(copy) == expected
-    assert {each.path for each in snapshot.remove_files()} == {*(f"f{n}" for n in range(1000)), "new0"}
+    assert {each.path for each in removed_files(snapshot)} == {*(f"f{n}" for n in range(1000)), "new0"}
     assert 2000 < len(decoded) < 5000, "once for both lists of each snapshot"
     unseen = Snapshot.load(store).advance([(3, [remove("last")])])
     write_checkpoint(store, Snapshot.load(store))

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.data.statistics import collect
 from sluice.storage.expressions.nodes import Column
 from sluice.storage.pruning import files as file_stats
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
 from tests.storage import conditions
 from tests.storage.conditions import KINDS, PARTITIONS, SCHEMA, Condition, Row
+from tests.storage.logs import statistics_of
 from tests.storage.strategies import examples, unhurried
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -88,7 +88,7 @@ def test_never_wrong(condition: Condition, drawn: list[tuple[list[Row], str | No
 @given(conditions.condition(), st.lists(conditions.row(), min_size=1, max_size=4))
 def test_never_wrong_with_the_statistics_sluice_writes(condition: Condition, rows: list[Row]) -> None:
     rows = [{**row, "part": 1, "place": "a"} for row in rows]
-    table = files([collect(conditions.table(rows).drop_columns(list(PARTITIONS)), SCHEMA, PARTITIONS)], [{"part": "1", "place": "a"}])
+    table = files([statistics_of(conditions.table(rows).drop_columns(list(PARTITIONS)), SCHEMA, PARTITIONS)], [{"part": "1", "place": "a"}])
     hits = [condition.holds(row) for row in rows]
     assert may(condition.sql, table)[0] or not any(hits)
     assert not all_match(condition.sql, table)[0] or all(hits)
@@ -403,7 +403,7 @@ def test_the_statistics_module_and_skipping_agree_on_precision() -> None:
     moment = datetime(2020, 1, 1, 0, 0, 0, 999_999, tzinfo=timezone.utc)
     data = pa.table({"ts": pa.array([moment], pa.timestamp("us", "UTC")), "m": pa.array([Decimal("1.50")], pa.decimal128(8, 2))})
     schema = from_arrow(data.schema)
-    text = collect(data, schema, ())
+    text = statistics_of(data, schema, ())
     assert orjson.loads(text)["numRecords"] == 1
     assert may("ts = TIMESTAMP '2020-01-01 00:00:00.999999Z' AND m = 1.5", files([text]), schema, ()) == [True]
     assert may("ts > '2020-01-02' OR m > 1.5", files([text]), schema, ()) == [False]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.errors import Corrupt, InvalidRequest, NotATable, SchemaMismatch, UnsupportedFeature
-from sluice.storage.schema.arrow_schema import arrow_type
+from sluice.storage.schema.datatypes import arrow_type
 from sluice.storage.schema.partitions import decode_column, decode_value, encode_value, folder, path_to_uri, uri_to_path
 from sluice.storage.schema.schema import (
     ArrayType,

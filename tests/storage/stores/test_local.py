@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import tempfile
@@ -86,14 +87,14 @@ def test_without_links_the_folder_is_locked(store: LocalStore, root: Path, monke
     in_lock = threading.Event()
     go_on = threading.Event()
     results: list[bool] = []
-    rename_if_absent = local._rename_if_absent
+    flock = fcntl.flock
 
-    def slow(temporary: Path, path: Path) -> bool:
+    def slow(handle: int, operation: int) -> None:
+        flock(handle, operation)
         in_lock.set()
         go_on.wait(10)
-        return rename_if_absent(temporary, path)
 
-    monkeypatch.setattr(local, "_rename_if_absent", slow)
+    monkeypatch.setattr(fcntl, "flock", slow)
     threads = [threading.Thread(target=lambda: results.append(store.put_if_absent("object", b"x"))) for _ in range(3)]
     for thread in threads:
         thread.start()

@@ -18,11 +18,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import botocore.auth
 import pytest
 
-from sluice.dev.http_server import HttpServer, Reply
-from sluice.dev.moto_server import S3DevServer
+from sluice.dev import HttpServer, Reply, S3DevServer
 from sluice.storage.actions.texts import LongText, stream_of
 from sluice.storage.errors import AccessDenied, BadChecksum, InvalidRequest, NoSuchBucket, ObjectNotFound, StorageFull, StorageUnavailable
-from sluice.storage.stores import s3, s3_streams
+from sluice.storage.stores import s3, streams
 from sluice.storage.stores.location import open_store
 from sluice.storage.stores.objects import ObjectStore
 from sluice.storage.stores.s3 import meaning
@@ -273,36 +272,40 @@ def test_large_content_goes_in_parts_of_bounded_memory(s3_store: ObjectStore, mo
     assert isinstance(s3_store, s3.S3Store)
     held = [0]
     most = [0]
-    send, part = s3_streams.MultipartSink._send, s3._Upload.part
+    send, part = streams.MultipartSink._send, streams.MultipartSink._upload_part
 
-    def noted_send(self: s3_streams.MultipartSink, data: bytes) -> None:
+    def noted_send(self: streams.MultipartSink, data: bytes) -> None:
         send(self, data)
         held[0] += len(data)
         most[0] = max(most[0], held[0])
 
-    def noted_part(self: s3._Upload, upload_id: str, number: int, data: bytes) -> str:
+    def noted_part(self: streams.MultipartSink, number: int, data: bytes) -> str:
         try:
-            return part(self, upload_id, number, data)
+            return part(self, number, data)
         finally:
             held[0] -= len(data)
 
-    monkeypatch.setattr(s3_streams.MultipartSink, "_send", noted_send)
-    monkeypatch.setattr(s3._Upload, "part", noted_part)
+    monkeypatch.setattr(streams.MultipartSink, "_send", noted_send)
+    monkeypatch.setattr(streams.MultipartSink, "_upload_part", noted_part)
     with s3_store.upload("large") as stream:
         for number in range(100):
             stream.write(bytes([number]) * MIB)
     assert s3_store.head("large").size == 100 * MIB
     assert s3_store.get_range("large", 57 * MIB - 1, 2) == bytes([56, 57])
-    assert most[0] <= 6 * s3_streams.PART_BYTES
+    assert most[0] <= 6 * streams.PART_BYTES
     assert unfinished(s3_store) == []
 
 
-@pytest.mark.parametrize("failing", ["part", "complete"])
+@pytest.mark.parametrize("failing", ["upload_part", "complete_multipart_upload"])
 def test_a_failed_multipart_upload_is_aborted(s3_store: ObjectStore, failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: s3._Upload, *arguments: object) -> str:
-        raise StorageUnavailable("injected")
+    call = s3.S3Store._call
 
-    monkeypatch.setattr(s3._Upload, failing, fail)
+    def fail(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+        if verb == failing:
+            raise StorageUnavailable("injected")
+        return call(self, verb, key, **parameters)
+
+    monkeypatch.setattr(s3.S3Store, "_call", fail)
     with pytest.raises(StorageUnavailable, match="injected"):
         upload(s3_store, 30 * MIB)
     assert unfinished(s3_store) == []

@@ -102,7 +102,7 @@ def test_a_name_that_this_release_does_not_know_keeps_no_table_from_coming_back(
 
     table = catalog.create("sales.orders", FLIGHTS)
     address = TableAddress.of(table.location, place.coordinator)
-    assert note_name(address, "a.b.c", 2**60, managed=False, timeout_s=Deadline.after(10))
+    note_name(address, "a.b.c", 2**60, managed=False, timeout_s=Deadline.after(10))
     [report] = recovered(place, table.location)
     assert (report.name, report.lost_name) == (None, "a.b.c")
     assert sluice.Table.open(table.location, coordinator=place.coordinator).version > 0

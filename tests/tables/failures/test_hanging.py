@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit import ratification
+from sluice.coordinator.commit import decider
 from sluice.coordinator.commit import transactions as committer_module
 from sluice.coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from sluice.coordinator.publication import publisher
@@ -174,7 +174,7 @@ def test_a_commit_ends_in_time_wherever_the_server_stops(
         if name == where:
             servers.pause(0)
 
-    for module in (committer_module, ratification, publisher):
+    for module in (committer_module, decider, publisher):
         if hasattr(module, "point"):
             monkeypatch.setattr(module, "point", stop)
     began = time.monotonic()

@@ -21,8 +21,8 @@ import pytest
 
 import sluice
 from sluice.coordinator.commit import transactions
-from sluice.coordinator.commit.filing import file_intents
-from sluice.coordinator.commit.queue import Claim
+from sluice.coordinator.commit.outcomes import Claim
+from sluice.coordinator.commit.queue import file_intents
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import newest_first

@@ -17,8 +17,8 @@ from sluice.coordinator.api import lease
 from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.log.paths import commit_path
-from sluice.tables.maintain import auto_compaction
-from sluice.tables.maintain.auto_compaction import FILES_MIN, AutoCompaction, is_due
+from sluice.tables.maintain import background
+from sluice.tables.maintain.background import FILES_MIN, AutoCompaction, is_due
 from sluice.tables.maintain.compaction import compact
 from tests.tables.conftest import Place, flights, rows_of
 
@@ -62,8 +62,8 @@ def test_nothing_is_done_unless_it_is_due(place: Place, files: int, properties: 
 def test_one_process_compacts_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     compaction = filled(place, FILES_MIN)
     address = place.open().access.address
-    monkeypatch.setattr(auto_compaction, "_WAIT_S", 0.1)
-    with lease(auto_compaction.lease_name(address), coordinator=address.coordinator):
+    monkeypatch.setattr(background, "_WAIT_S", 0.1)
+    with lease(background.lease_name(address), coordinator=address.coordinator):
         compaction.committed()
         compaction.wait()
         assert "OPTIMIZE" not in operations(place)
@@ -81,7 +81,7 @@ def test_a_writer_waits_for_no_compaction(place: Place, monkeypatch: pytest.Monk
         assert go_on.wait(30)
         return honest(*arguments, **named)
 
-    monkeypatch.setattr(auto_compaction, "compact", slow)
+    monkeypatch.setattr(background, "compact", slow)
     compaction.committed()
     assert begun.wait(30)
     place.open().append(flights(("JFK", FILES_MIN, 1)))
@@ -94,7 +94,7 @@ def test_a_writer_waits_for_no_compaction(place: Place, monkeypatch: pytest.Monk
 
 def test_trouble_is_left_to_a_later_commit(place: Place) -> None:
     compaction = filled(place, FILES_MIN)
-    with mock.patch.object(auto_compaction, "compact", side_effect=StorageUnavailable("the store is away")):
+    with mock.patch.object(background, "compact", side_effect=StorageUnavailable("the store is away")):
         compaction.committed()
         compaction.wait()
     assert "OPTIMIZE" not in operations(place)

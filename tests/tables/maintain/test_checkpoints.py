@@ -59,7 +59,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         versions.append(snapshot.version)
         write_checkpoint(store, snapshot)
 
-    monkeypatch.setattr("sluice.tables.maintain.checkpoints.write_checkpoint", noted)
+    monkeypatch.setattr("sluice.tables.maintain.background.write_checkpoint", noted)
     return versions
 
 
@@ -184,13 +184,13 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_lacks(monkeypatch: pyt
     for number in range(3):
         table.append(flights(("JFK", 1, number)))
     table.checkpoint()
-    monkeypatch.setattr("sluice.storage.log.checkpoint._WHOLE_BYTES", 0)
+    monkeypatch.setattr("sluice.storage.log.replay._WHOLE_BYTES", 0)
     other = place.open()
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     state = other.access.current()._state
     # As if other threads read the list of files and wrote a checkpoint at the moment of the fork.
-    with other._checkpointer._busy, cast(Any, state.files._layers.base)._lock:
+    with other._checkpointer._busy, cast(Any, state.files._layers.base).source._lock:
         child = context.Process(target=_checkpoint_in_child, args=(other, results), daemon=True)
         child.start()
     assert results.get(timeout=30) == (3, 3)

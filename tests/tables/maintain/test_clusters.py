@@ -15,7 +15,7 @@ from sluice.storage.actions import AddFile
 from sluice.storage.actions.clustering import cluster_tags
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.records import DeletionVector
-from sluice.tables.maintain.auto_compaction import is_due
+from sluice.tables.maintain.background import is_due
 from sluice.tables.maintain.bins import plan_clusters
 from sluice.tables.maintain.rewriting import Rewriter
 from tests.tables.conftest import Place, rows_of

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import sluice
 from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
+from sluice.storage.actions.file_removals import moved_rows
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.actions.lineage import moved_rows
 from sluice.storage.actions.records import DeletionVector
 from sluice.storage.data.datafiles import OpenFile
 from sluice.storage.log.paths import commit_path

@@ -16,7 +16,6 @@ import pytest
 
 import sluice
 from sluice.coordinator.api import pinned_versions
-from sluice.coordinator.leases.pins import pins_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
@@ -337,8 +336,8 @@ def test_a_pin_that_cannot_be_read_keeps_everything(place: Place) -> None:
     later(place, 10 * DAY_MS)
     session = service_of(place).connect()
     tree = TableTree(place.location)
-    session.ensure_path(pins_of(tree))
-    path = f"{pins_of(tree)}/p-newer"
+    session.ensure_path(tree.pins)
+    path = f"{tree.pins}/p-newer"
     session.create(path, orjson.dumps({"versions": ["7", "8"]}), ephemeral=True)
     assert table.vacuum().garbage == ()
     session.delete(path)

@@ -16,8 +16,8 @@ from sluice.storage.actions import DomainMetadata
 from sluice.storage.actions.clustering import clustering_columns, clustering_domain, dotted
 from sluice.storage.errors import Corrupt
 from sluice.storage.schema.schema import from_arrow
-from sluice.tables.client.clustering_rules import clustered_by
-from sluice.tables.manage.properties import cluster_by
+from sluice.tables.client.property_rules import clustered_by
+from sluice.tables.manage.definition import cluster_by
 from tests.tables.conftest import FLIGHTS, Place, flights
 
 STRUCT = pa.struct([("x", pa.int32()), ("Deep one", pa.struct([("t", pa.timestamp("us", "UTC"))]))])

@@ -22,7 +22,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.errors import ConcurrentAppendException, LeaseHeld
-from sluice.dev.moto_server import S3DevServer
+from sluice.dev import S3DevServer
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode, encode_all
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound

@@ -18,8 +18,7 @@ from sluice.storage.actions import Protocol
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.errors import InvalidRequest
 from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
-from sluice.tables.manage.columns import add_columns
-from sluice.tables.manage.properties import set_properties
+from sluice.tables.manage.definition import add_columns, set_properties
 from tests.tables.conftest import FLIGHTS, Place, flights
 
 Change = Callable[[sluice.Table], object]

@@ -321,10 +321,9 @@ def test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one(place: P
 
 
 @pytest.mark.shows("nodes-deleted")
-@pytest.mark.notices("multis-are-of-one-tree")
 @pytest.mark.parametrize("fast_path", [True, False], ids=["direct", "queued"])
 def test_nodes_that_were_deleted_by_hand_under_living_clients(place: Place, fast_path: bool) -> None:
-    """Their sessions live on, so that only the check in the multi tells them."""
+    """Their sessions live on: they learn of it when they look again."""
     filled(place)
     client = Writer(place, IMPATIENT.but(fast_path=fast_path))
     client.table.append(flights(("LGA", 1, 1)))
@@ -334,6 +333,30 @@ def test_nodes_that_were_deleted_by_hand_under_living_clients(place: Place, fast
         client.table.append(flights(("LGA", 1, 9)))
     assert place.open().snapshot().to_arrow().num_rows == 3
     assert place.open().outcome(place.open().history(1)[0].transaction_id).state == "committed"
+
+
+@pytest.mark.notices("multis-are-of-one-tree")
+def test_nodes_that_are_replaced_between_a_look_and_a_decision(place: Place) -> None:
+    """The head of the rebuilt tree has the version that the client saw, so only the check in its multi tells the trees apart."""
+    filled(place)
+    client = Writer(place, IMPATIENT)
+    client.table.append(flights(("LGA", 1, 1)))
+
+    def replace(call: Call) -> None:
+        if call.verb == "apply" and call.session_id == client.session.session_id:
+            client.service.before = None
+            version = head_version(place)
+            delete_by_hand(place)
+            recovered(place)
+            while head_version(place) < version:
+                place.open().append(flights(("BOS", 1, 1)))
+            assert head_version(place) == version
+
+    client.service.before = replace
+    with pytest.raises(sluice.errors.TreeReplaced):
+        client.table.append(flights(("LGA", 1, 9)))
+    assert client.service.before is None
+    assert ("LGA", 9) not in {(row["origin"], row["delay"]) for row in place.open().snapshot().to_arrow().to_pylist()}
 
 
 def delete_by_hand(place: Place) -> None:

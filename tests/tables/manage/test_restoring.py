@@ -180,7 +180,7 @@ def test_files_that_garbage_collection_gave_up_do_not_come_back_while_they_are_s
     """A collection that is paused before it deletes has no later look at what it deletes."""
     table = changed(place)
     with monkeypatch.context() as paused:
-        paused.setattr(vacuuming, "_remove", lambda *_: None)
+        paused.setattr(vacuuming._Run, "_remove", lambda *_: None)
         assert place.open().vacuum(**NOW).garbage
     with pytest.raises(MissingObject, match="given up by garbage collection"):
         table.restore(2)

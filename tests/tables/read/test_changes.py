@@ -24,7 +24,7 @@ from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.log.paths import commit_path
 from sluice.storage.schema.schema import from_arrow, schema_to_json
 from sluice.tables.read import changes as incremental
-from sluice.tables.read import version_range
+from sluice.tables.read import versions
 from tests.tables.conftest import FLIGHTS, Place, flights
 
 Told = list[tuple[str, int, tuple[Any, ...]]]
@@ -277,7 +277,7 @@ def test_files_that_cannot_matter_are_not_read(place: Place) -> None:
 
 
 def test_batches_come_as_they_are_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_range, "_COMMITS", 2)
+    monkeypatch.setattr(versions, "_COMMITS", 2)
     monkeypatch.setattr(incremental, "_FILES", 3)
     table = place.create()
     for delay in range(1, 12):

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator.commit.decider import Decider
-from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit.decider import Batch, Decider
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree

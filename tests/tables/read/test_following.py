@@ -19,9 +19,9 @@ from sluice.coordinator.publication.waiting import VersionWatch
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.read import published_versions
-from sluice.tables.read.changed_files import ChangePlace
+from sluice.tables.read import versions
 from sluice.tables.read.following import ChangeBatch, Follower
+from sluice.tables.read.versions import ChangePlace
 from tests.fixtures.zookeeper import Proxy
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
@@ -88,7 +88,7 @@ class Idle:
                 return wake.wait(timeout)
 
         arrivals._wake = Telling()
-        monkeypatch.setattr(published_versions, "VersionWatch", lambda *_: arrivals)
+        monkeypatch.setattr(versions, "VersionWatch", lambda *_: arrivals)
         self.follower = table.follow(**options)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

@@ -29,8 +29,8 @@ import sluice
 from sluice.storage.actions import Action, AddCDCFile, AddFile, CommitInfo, RemoveFile, encode_all
 from sluice.storage.log.paths import commit_path
 from sluice.tables.read import table_snapshot
-from sluice.tables.read.changed_files import ALL, ChangedFiles
 from sluice.tables.read.changes import without_copies
+from sluice.tables.read.versions import ALL, ChangedFiles
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.read.test_changes import VECTORS, Made, told
 

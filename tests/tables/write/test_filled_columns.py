@@ -168,7 +168,8 @@ def test_an_old_table_of_another_engine_becomes_writable(place: Place, tmp_path:
 
 def writer(folder: Path, *, partition_columns: tuple[str, ...] = ("origin",), schema: pa.Schema = FLIGHTS) -> ChangeDataWriter:
     store = LocalStore(f"file://{folder}")
-    return ChangeDataWriter(store, schema=from_arrow(schema), partition_columns=partition_columns, transaction_id="3f2a")
+    metadata = Metadata("", schema_to_json(from_arrow(schema)), partition_columns, {})
+    return ChangeDataWriter(store, metadata, "3f2a")
 
 
 def test_every_change_is_in_a_file_of_its_partition(tmp_path: Path) -> None:

@@ -113,20 +113,34 @@ _PARTITIONS_MAX: Final = 100
 def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
     """What a change read, as its intent declares it.
 
-    Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller.
+    Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller. Raises InvalidRequest for
+    an overwrite of too long a condition.
     """
     snapshot, reads = change.snapshot, change.reads
     predicates = _conditions(reads.predicates) if reads else ()
-    read_files, read_rows = _read(reads, files_max) if reads else ((), {})
+    read_files: tuple[str, ...] | None = ()
+    read_rows: dict[str, str] = {}
+    if reads:
+        listed = set(reads.files or ())
+        texts = {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in listed}
+        read_files, read_rows = _fitting(reads.files, texts, files_max)
+    partition_types, column_types = _types(predicates, snapshot, change.schema)
     policy = ConflictPolicy.DELTA if snapshot is None else table_policy(snapshot.configuration)
     if policy.by_classes and change.kind is Kind.OTHER:  # outside all classes of operations: a new constraint reads all rows, say
         policy = ConflictPolicy.DELTA
+    scope = change.scope if policy.by_classes or change.scope == "" else None
+    if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:  # it must not become coarser
+        raise InvalidRequest(
+            f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "
+            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in its own transaction, or part by part",
+            characters=len(scope),
+        )
     return DeclaredReads(
         # check: appends-after-reading-elsewhere-are-not-blind (without and not change.reads_elsewhere)
         nothing=(reads is None or reads.nothing) and not change.reads_elsewhere,
         predicates=predicates,
-        partition_types=_partition_types(snapshot, change.schema),
-        column_types=_column_types(predicates, snapshot, change.schema) if any(predicates) else {},
+        partition_types=partition_types,
+        column_types=column_types,
         read_files=read_files,
         read_rows=read_rows,
         locks=_conditions(reads.locks) if reads else (),
@@ -135,7 +149,7 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
         kind=change.kind.value,
         policy=policy.value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
-        scope=_scope(change.scope) if policy.by_classes or change.scope == "" else None,
+        scope=scope,
         keeps_row_ids=_keeps_row_ids(change),
     )
 
@@ -145,13 +159,8 @@ def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:
     return tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)
 
 
-def _read(reads: Reads, files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
-    """The files read, and the rows read of further files; if a file's rows take too much room, all its rows count."""
-    whole = set(reads.files or ())
-    return _fitting(reads.files, {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in whole}, files_max)
-
-
 def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    """The files read, and the rows read of further files; if a file's rows take too much room, all its rows count."""
     kept: dict[str, str] = {}
     room = _ROWS_CHARACTERS_PER_FILE * files_max
     for path, text in sorted(rows.items(), key=lambda each: (len(each[1]), each[0])):
@@ -165,36 +174,20 @@ def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: 
     return (None if files is None or len(files) > files_max else files), kept
 
 
-def _scope(scope: str | None) -> str | None:
-    """The condition of an overwrite, which must not become coarser. Raises InvalidRequest if it is too long."""
-    if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:
-        raise InvalidRequest(
-            f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "
-            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in its own transaction, or part by part",
-            characters=len(scope),
-        )
-    return scope
-
-
 def bounded(mine: Footprint, *, files_max: int) -> Footprint:
     """The footprint as it is filed: omits lists of files that became too long while it was compared with others."""
     read_files, read_rows = _fitting(mine.read_files, mine.read_rows, files_max)
     return replace(mine, read_files=read_files, read_rows=read_rows)
 
 
-def _partition_types(snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
+def _types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructType | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The types of the partition columns; and those of the data columns that conditions name, as in Delta's schema JSON."""
     if snapshot is None or schema is None:
-        return {}
+        return {}, {}
     types = {f.name: f.type for f in schema.fields}
-    return {c: t.name for c in snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
-
-
-def _column_types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
-    """The types of the data columns named by conditions, as in Delta's schema JSON."""
-    if snapshot is None or schema is None:
-        return {}
+    partitioned = {c: t.name for c in snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
     named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
-    return types_of(field for field in schema.fields if field.name in named)
+    return partitioned, types_of(f for f in schema.fields if f.name in named) if named else {}
 
 
 def _keeps_row_ids(change: Change) -> bool:

@@ -1,39 +1,61 @@
-"""Gets a transaction committed: compares it, files it (again, if need be), and lets it wait for leases outside the queue."""
+"""Gets a transaction committed: compares it, files it (again, if need be), and lets it wait for leases outside the queue.
+
+A change is compared with every commit since it was begun before it is filed, so that the shared decision has a short window. That also
+finds an earlier commit of the same application's transaction, and the operation by which a transaction lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
-from ...storage.actions import DomainMetadata, Metadata, Protocol
+from ...storage.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn, encode
 from ...storage.actions.file_removals import besides_removals
+from ...storage.actions.filetable import add_rows
 from ...storage.actions.metadata_change import describe, describe_protocol
-from ...storage.actions.texts import put_text, sha256
+from ...storage.actions.texts import put_text, sha256, spooled
 from ...storage.data.row_ids import row_id_high_water_mark
-from ...storage.errors import InvalidRequest
+from ...storage.data.scan import TableScan
+from ...storage.errors import InvalidRequest, LogGap, SluiceError
 from ...storage.log.paths import staged_path
-from ..commit.filing import Filing
+from ...storage.log.segment import list_versions
+from ...storage.pruning.predicate import Predicate
+from ...storage.stores.objects import ObjectStore
+from ..commit.decision import DETACHED
 from ..commit.outcomes import Commit
+from ..commit.queue import Filing
 from ..commit.table import CoordinatedTable
-from ..commit.transactions import commit_filings
-from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, naming
+from ..commit.transactions import commit_filings, see_published
+from ..errors import (
+    ConcurrentAppendException,
+    ConcurrentModification,
+    CoordinatorUnavailable,
+    LeaseHeld,
+    NotCommitted,
+    TransactionExpired,
+    naming,
+)
 from ..leases.lease import WaitingCommit
 from ..nodes.records import Head
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
+from ..rules.conflicts import APPLICATION, BY_STATISTICS, Comparison, Conflict, check, refusal, version_taken
 from ..rules.intent import Intent
 from ..rules.intent_checks import INTENT_BYTES_MAX
-from ..rules.isolation import ConflictPolicy
-from ..rules.rebase import Candidate
-from ..rules.winner import Member
+from ..rules.isolation import ConflictPolicy, stricter, table_isolation
+from ..rules.read_scope import ReadScope
+from ..rules.rebase import Candidate, check_against
+from ..rules.refusal import refusal_error
+from ..rules.winner import Member, Winner, footprint_of, windows
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
-from .change import Change, bounded, touched_by
-from .validation import before_itself, candidate_of, require_next, validated, written_since
+from .change import Change, Reads, bounded, declared_reads, touched_by
 
 _LOOKS_MAX: Final = 8
+_BYTES_READ_MAX: Final = 64 * 1024 * 1024
+"""The most that is read of the files that another commit added."""
 
 
 def submit(
@@ -81,13 +103,24 @@ class _Submission:
         done_before: Callable[[], Mapping[str, Commit]] | None,
     ) -> None:
         self._alone = len(changes) == 1
-        self._changes = changes if self._alone else _with_reads_elsewhere(changes)
-        first = changes[0][1]
+        self._changes, self._tables = changes, [table for table, _ in changes]
+        lead, first = changes[0]
+        if not self._alone:
+            # each change knows whether the transaction read rows of another table
+            reading = [change for _, change in changes if change.reads is not None and not change.reads.nothing]
+            elsewhere = [change.reads_elsewhere or any(each is not change for each in reading) for _, change in changes]
+            self._changes = [(each, replace(change, reads_elsewhere=read)) for (each, change), read in zip(changes, elsewhere, strict=True)]
+            # all tables use the first one's session
+            shared, session = lead.context, lead.context.coordination
+            self._tables = [
+                each
+                if each.context.coordination is session
+                else CoordinatedTable(replace(each.context, connect=shared.connect, presence=shared.presence))
+                for each in self._tables
+            ]
         self._keeps_id, self._ack = first.keeps_id, first.terms.ack
         self._filing, self._done_before = filing, done_before
         self._naming: Callable[[str], AbstractContextManager[object]] = nullcontext if done_before is None else naming
-        tables = [table for table, _ in changes]
-        self._tables = tables if self._alone else _on_one_session(tables)
         self._waiting: WaitingCommit | None = None
 
     def run(self, deadline: Deadline, until_decided: ExitStack) -> Mapping[str, Commit]:
@@ -107,7 +140,10 @@ class _Submission:
                     raise
                 return repeated
             except CoordinatorUnavailable as away:
-                raise _not_filed(self._changes[0][1], away) from away
+                change = self._changes[0][1]
+                if change.filed_after is not None:  # another process may have filed it
+                    raise
+                raise type(away)(away.message, **{**away.details, "transaction_id": change.transaction_id, "stage": "staged"}) from away
             repeated = self._written_before([head for _, head in seen])
             if repeated:
                 return repeated
@@ -127,7 +163,10 @@ class _Submission:
             except ConcurrentAppendException as appended:
                 if not looks or not filings[self._refused_in(appended)].member.footprint.compares_rows or deadline.over:
                     raise
-            self._take_another_id()
+            another = self._tables[0].context.another_transaction_id(self._changes[0][1].transaction_id)
+            if self._filing is not None:
+                self._filing(another)
+            self._changes = [(table, replace(change, transaction_id=another)) for table, change in self._changes]
 
     def _filings(self, seen: Sequence[tuple[Candidate, Head]]) -> list[Filing]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
@@ -158,38 +197,6 @@ class _Submission:
         """Which of the changes a refusal speaks of."""
         return 0 if self._alone else [table.location for table, _ in self._changes].index(str(refusal.details["facts"]["table"]))
 
-    def _take_another_id(self) -> None:
-        another = self._tables[0].context.another_transaction_id(self._changes[0][1].transaction_id)
-        if self._filing is not None:
-            self._filing(another)
-        self._changes = [(table, replace(change, transaction_id=another)) for table, change in self._changes]
-
-
-def _with_reads_elsewhere(changes: Sequence[tuple[CoordinatedTable, Change]]) -> Sequence[tuple[CoordinatedTable, Change]]:
-    """The changes, each of which knows whether the transaction read rows of another table."""
-    reading = [change for _, change in changes if change.reads is not None and not change.reads.nothing]
-    elsewhere = [change.reads_elsewhere or any(each is not change for each in reading) for _, change in changes]
-    return [(table, replace(change, reads_elsewhere=read)) for (table, change), read in zip(changes, elsewhere, strict=True)]
-
-
-def _on_one_session(tables: Sequence[CoordinatedTable]) -> list[CoordinatedTable]:
-    """The same tables, all using the first one's session."""
-    first = tables[0].context
-    session = first.coordination
-    return [
-        each
-        if each.context.coordination is session
-        else CoordinatedTable(replace(each.context, connect=first.connect, presence=first.presence))
-        for each in tables
-    ]
-
-
-def _not_filed(change: Change, away: CoordinatorUnavailable) -> CoordinatorUnavailable:
-    """The error if the coordinator was away before the change was filed; says so unless another process may have filed it."""
-    if change.filed_after is not None:
-        return away
-    return type(away)(away.message, **{**away.details, "transaction_id": change.transaction_id, "stage": "staged"})
-
 
 def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tuple[Candidate, Head]:
     """The change as it may be filed on top of the head it was validated through. Raises the conflict.
@@ -202,8 +209,7 @@ def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tup
     plain = mine.plain_append and not ConflictPolicy(mine.policy).by_classes
     # a plain append compares only the version of the metadata, so the head it was planned on is enough
     head = table.known_head() if plain and not mine.app_versions else table.head()
-    head = before_itself(table, change, head)
-    require_next(table, change, head)
+    head = head_to_compare(table, change, head)
     compared = not plain or mine.app_versions or head.metadata_version > change.read_version
     if change.terms.if_version is None and compared:
         candidate = validated(table, change, candidate, head)
@@ -240,11 +246,10 @@ def member_of(
         detach=change.detach,
         filed_again=change.filed_after is not None,
         rebased=candidate.rebased,
-        row_ids=_row_ids(change),
         # check: commits-name-their-leases
         leases=tuple(dict.fromkeys((*change.leases, *table.leases.of_this_thread()))),
         user_metadata=change.terms.user_metadata or "",
-        **_described(change),
+        **_of_table(change),
     )
 
     def store() -> None:
@@ -282,32 +287,205 @@ def require_room(table: CoordinatedTable, size: int) -> None:
         )
 
 
-def _row_ids(change: Change) -> int | None:
-    """The highest row id given so far, if the change creates or attaches a table that tracks rows."""
-    if change.terms.if_version is None or not change.table_id:
-        return None
-    protocol, metadata = (change.snapshot.protocol, change.snapshot.metadata) if change.snapshot else (None, None)
-    domains = dict(change.snapshot.domains) if change.snapshot else {}
+def _of_table(change: Change) -> dict[str, Any]:
+    """What the change makes of the table's metadata and protocol, for later commits; with the highest row id given so far, if need be.
+
+    The intent says that id if it creates or attaches a table that tracks rows.
+    """
+    snapshot = change.snapshot
+    protocol, metadata = (None, None) if snapshot is None else (snapshot.protocol, snapshot.metadata)
+    domains: dict[str, DomainMetadata] = {}
+    said: dict[str, Any] = {"metadata_change": None, "protocol_change": None, "row_ids": None}
     for action in besides_removals(change.actions):
         match action:
             case Protocol():
                 protocol = action
+                said["protocol_change"] = None if snapshot is None else describe_protocol(snapshot.protocol, action)
             case Metadata():
                 metadata = action
+                said["metadata_change"] = None if snapshot is None else describe(snapshot.metadata, action)
             case DomainMetadata():
                 domains[action.domain] = action
             case _:
                 continue
-    return None if protocol is None or metadata is None else row_id_high_water_mark(domains, metadata, protocol)
+    if change.terms.if_version is not None and change.table_id and protocol is not None and metadata is not None:
+        before = {} if snapshot is None else snapshot.domains
+        said["row_ids"] = row_id_high_water_mark({**before, **domains}, metadata, protocol)
+    return said
 
 
-def _described(change: Change) -> dict[str, Any]:
-    """A description of the change's metadata or protocol change, for later commits."""
-    described: dict[str, Any] = {"metadata_change": None, "protocol_change": None}
-    if change.snapshot is not None:
-        for action in besides_removals(change.actions):
-            if isinstance(action, Metadata):
-                described["metadata_change"] = describe(change.snapshot.metadata, action)
-            elif isinstance(action, Protocol):
-                described["protocol_change"] = describe_protocol(change.snapshot.protocol, action)
-    return described
+# -- comparing with what came first --------------------------------------------------------------------------------------
+
+
+def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = False) -> None:
+    """Raise the conflict, if any, by which a change can no longer be committed; writes nothing.
+
+    The change may still be refused: others go on committing. If its application has written it since, it is committed
+    already.
+    """
+    head = head_to_compare(table, replace(change, filed_after=change.read_version), table.head())
+    if change.terms.if_version is None:
+        try:
+            validated(table, change, candidate_of(table, change, only_reads=only_reads), head)
+        except ConcurrentModification:
+            if written_since(table, change, table.head(), "ratified") is None:
+                raise
+
+
+def head_to_compare(table: CoordinatedTable, change: Change, head: Head) -> Head:
+    """The head; if another process is committing the same change, the head before that: the decision finds the commit.
+
+    An append's snapshot may already have that commit in it, so it is looked for in everything since it was known not to
+    exist. Raises ConcurrentModification if a change may become only one version, and another transaction has become it.
+    """
+    if change.filed_after is not None:
+        for winner in _winners(table, change, range(change.filed_after + 1, head.version + 1)):
+            if winner.ordinal_of(change.transaction_id) is not None:
+                head = replace(head, version=winner.version - 1)
+                break
+    if_version = change.terms.if_version
+    if if_version is None or change.table_id or any(isinstance(action, Txn) for action in change.actions):
+        return head  # that version may have written the application's number: the decision finds out
+    if if_version < head.version:
+        raise refusal_error(version_taken(table.log.winner(if_version + 1)), change.transaction_id, filed=False)
+    return head
+
+
+def validated(table: CoordinatedTable, change: Change, candidate: Candidate, head: Head) -> Candidate:
+    """The candidate after every version up to the head, so that the shared decision looks at a short window.
+
+    Raises the conflict, or Refused if the table was detached meanwhile. A file added where this transaction read is read if
+    rows count (see `holding_nothing_read`): only rows that were read conflict.
+    """
+    log = table.log
+    if candidate.footprint.app_versions:
+        # check: applications-are-depended-on-from-the-plan-on (change.began + 1 -> change.read_version + 1)
+        for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
+            conflict = check(Comparison(candidate.footprint, winner, candidate.level), APPLICATION)
+            if conflict is not None:
+                raise refusal_error(refusal(conflict), change.transaction_id)
+    # check: validated-up-to-the-head (head.version + 1 -> head.version)
+    versions = range(change.read_version + 1, head.version + 1)
+    for window in windows(_winners(table, change, versions)):
+        for winner in window.winners:
+            checked = check_against(candidate, winner, log.rows, window)
+            if isinstance(checked, Conflict) and checked.rule.name in BY_STATISTICS and candidate.footprint.compares_rows:
+                cleared = holding_nothing_read(table.context.objects, change, winner)
+                checked = check_against(replace(candidate, cleared=candidate.cleared | cleared), winner, log.rows, window)
+            if isinstance(checked, Conflict):
+                raise refusal_error(DETACHED if head.detached else refusal(checked), change.transaction_id)
+            candidate = checked
+    return candidate
+
+
+def _winners(table: CoordinatedTable, change: Change, versions: range) -> Iterator[Winner]:
+    """The versions since a change was made, as winners. Raises TransactionExpired if the log does not have them any more."""
+    try:
+        yield from table.log.winners(versions)
+    except LogGap as gap:
+        if gap.details.get("version", -1) >= min(list_versions(table.context.objects).commits, default=-1):
+            raise
+        raise TransactionExpired(
+            f"transaction {change.transaction_id} was begun on version {change.read_version} of {table.location}, and the log "
+            "of what came next has been cleaned up (delta.logRetentionDuration); begin it again",
+            transaction_id=change.transaction_id,
+        ) from gap
+
+
+def candidate_of(table: CoordinatedTable, change: Change, tables: int = 1, *, only_reads: bool = False) -> Candidate:
+    """The change before it is checked against any winner; several `tables` share the room of one request."""
+    context = table.context
+    configuration = change.snapshot.configuration if change.snapshot else {}
+    return Candidate(
+        transaction_id=change.transaction_id,
+        operation=change.operation,
+        footprint=footprint_of(declared_reads(change, files_max=max(1, context.limits.footprint_files_max // tables)), change.actions),
+        # check: stricter-levels-count (stricter(table_isolation(configuration), change.terms.isolation) -> table_isolation(configuration))
+        level=stricter(table_isolation(configuration), change.terms.isolation),
+        encoded=spooled(encode(action) + b"\n" for action in change.actions),
+        now_ms=context.clock.now_ms(),
+        only_reads=only_reads or (tables > 1 and not change.actions),
+    )
+
+
+def written_since(table: CoordinatedTable, change: Change, head: Head, ack: str) -> Commit | None:
+    """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
+    apps = {action.app_id: action.version for action in besides_removals(change.actions) if isinstance(action, Txn)}
+    if not apps or change.terms.if_version is not None:
+        return None
+    for version in range(head.version, change.began, -1):
+        winner = table.log.winner(version)
+        # check: repetition-has-every-number (<= -> &)
+        if apps.items() <= winner.app_versions.items():
+            return commit_by_application(table, winner, winner.ordinal_of_app(next(iter(apps))), ack)
+    return None
+
+
+def commit_by_application(table: CoordinatedTable, winner: Winner, ordinal: int, ack: str) -> Commit:
+    """The earlier commit of a version; with `ack` = "published", waits until it is published."""
+    timestamp = int(table.log.info(winner.version).get("inCommitTimestamp", 0))
+    state = table.context.read_published()
+    published = state is not None and winner.version <= state[0].version
+    transaction_id = str(winner.entry(ordinal).get("id", ""))
+    commit = Commit(winner.version, ordinal, timestamp, transaction_id, published=published, repeated=True)
+    return commit if ack == "ratified" else see_published(table, commit)
+
+
+def holding_nothing_read(store: ObjectStore, change: Change, winner: Winner) -> frozenset[str]:
+    """The log paths of a winner's new files without any row that the change would have read.
+
+    Statistics say what a file may contain. In tables with deletion vectors, the owner reads a file that statistics cannot
+    exclude before it treats the file as a conflict. Empty if there is too much to read, or if a file cannot be read (any more).
+    """
+    added = [add for add in winner.adds if add.data_change]
+    if change.reads is None or change.schema is None or change.snapshot is None or sum(add.size for add in added) > _BYTES_READ_MAX:
+        return frozenset()
+    if change.reads.whole_table or "" in change.reads.predicates:
+        return frozenset()
+    predicates = [Predicate.parse(sql, change.schema) for sql in change.reads.predicates]
+    scan = TableScan(store, change.schema, change.snapshot.partition_columns, winner.version)
+    cleared: set[str] = set()
+    for add in added:
+        files = add_rows([add])
+        try:
+            found = any(batch.num_rows for predicate in predicates for batch in scan.batches(files, [], predicate))
+        except SluiceError:
+            continue  # unknown, so it stays a conflict
+        # check: looking-into-files-finds-rows (always)
+        if not found:
+            cleared.add(add.path)
+    return frozenset(cleared)
+
+
+def operation_that_lost(
+    table: CoordinatedTable, change: Change, operations: Sequence[tuple[str, Reads | None]], lost: ConcurrentModification
+) -> tuple[int, str] | None:
+    """The number (from 1) and the name of the first operation that conflicts with the winner; None if unknown.
+
+    `operations` are those of the change in order, each with what it read. Statistics decide if rows are not known, so the
+    answer is for people: nothing depends on it.
+    """
+    if len(operations) == 1:
+        return 1, operations[0][0]
+    version = lost.details.get("winning_version")
+    if version is None:
+        return None
+    try:
+        winner = table.log.winner(version)
+        parts = [
+            (number, name, candidate_of(table, replace(change, actions=(), reads=reads), only_reads=True))
+            for number, (name, reads) in enumerate(operations, start=1)
+            if reads is not None
+        ]
+        for number, name, candidate in parts:
+            if isinstance(check_against(candidate, winner, table.log.rows), Conflict):
+                return number, name
+        # files that both remove were found by the operations' conditions
+        removed = [AddFile(path, r.partition_values or {}, 0, 0, True, stats=r.stats) for path, r in winner.removed.items()]
+        for number, name, candidate in parts:
+            mine = candidate.footprint
+            if ReadScope.of(mine.predicates, mine.partition_types, mine.column_types).touched(removed):
+                return number, name
+        return None
+    except SluiceError:
+        return None

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
-from ...storage.errors import InvalidRequest, Unavailable
+from ...storage.errors import InvalidRequest
 from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
 from ..nodes.layout import CATALOG, NAMESPACES
 from ..service.store import CoordinationStore, Create, Delete, Node, Write
-from .meaning import CatalogClient, NameState, applied_once, look_at
-from .names import TableName, check_namespace
-
-_ATTEMPTS: Final = 20
-
+from .names import ATTEMPTS, CatalogClient, NameState, TableName, applied_once, busy, check_namespace, look_at
 
 # -- the root ------------------------------------------------------------------------------------------------------------
 
@@ -27,7 +22,7 @@ def root_of(client: CatalogClient) -> str:
 
 def set_root(client: CatalogClient, root: str, *, replacing: bool) -> None:
     """Set the location below which managed tables are made. Raises InvalidRequest if another one is set, unless it is replaced."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         client.fresh(ensure_catalog)
         catalog, version = client.fresh(_root)
         if catalog.root == root:
@@ -39,7 +34,7 @@ def set_root(client: CatalogClient, root: str, *, replacing: bool) -> None:
             )
         if applied_once(client, [Write(CATALOG, replace(catalog, root=root).encode(), version)]):
             return
-    raise Unavailable("other clients keep changing the catalog's root: try again")
+    raise busy("the catalog's root")
 
 
 def _root(session: CoordinationStore) -> tuple[CatalogRecord, int]:
@@ -52,15 +47,15 @@ def _root(session: CoordinationStore) -> tuple[CatalogRecord, int]:
 
 def list_namespaces(client: CatalogClient) -> list[NamespaceRecord]:
     """All namespaces, by name; `default` always exists."""
-    records = client.fresh(_namespaces)
+
+    def look(session: CoordinationStore) -> list[NamespaceRecord]:
+        nodes = session.read_many([f"{NAMESPACES}/{name}" for name in session.children(NAMESPACES) or ()])
+        return [NamespaceRecord.of(node) for node in nodes if node is not None]
+
+    records = client.fresh(look)
     if not any(key_of(each.name) == DEFAULT for each in records):
         records.append(NamespaceRecord())
     return sorted(records, key=lambda each: key_of(each.name))
-
-
-def _namespaces(session: CoordinationStore) -> list[NamespaceRecord]:
-    nodes = session.read_many([f"{NAMESPACES}/{name}" for name in session.children(NAMESPACES) or ()])
-    return [NamespaceRecord.of(node) for node in nodes if node is not None]
 
 
 def read_namespace(client: CatalogClient, name: str) -> NamespaceRecord:
@@ -71,19 +66,19 @@ def read_namespace(client: CatalogClient, name: str) -> NamespaceRecord:
 def create_namespace(client: CatalogClient, record: NamespaceRecord) -> None:
     """Make a namespace. Raises NamespaceExists, also for the slower of two clients that create it at once."""
     name = check_namespace(record.name)
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         client.fresh(ensure_catalog)
         if client.fresh(lambda session: session.read(namespace_path(name))) is not None:
             raise NamespaceExists(f"there is a namespace {name} already", namespace=name)
         if applied_once(client, [Create(namespace_path(name), replace(record, name=name).encode())]):
             return
-    raise _busy(name)
+    raise busy(f"the namespace {name}", namespace=name)
 
 
 def alter_namespace(client: CatalogClient, name: str, change: Callable[[NamespaceRecord], NamespaceRecord]) -> NamespaceRecord:
     """Change a namespace's comment, properties or location; returns the new record. Raises NamespaceNotFound."""
     checked = check_namespace(name)
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         client.fresh(ensure_catalog)
         record, node = _required(client, checked)
         changed = change(record)
@@ -92,7 +87,7 @@ def alter_namespace(client: CatalogClient, name: str, change: Callable[[Namespac
         # check: namespaces-are-compared (node.version -> -1)
         if applied_once(client, [Write(node.path, changed.encode(), node.version)]):
             return changed
-    raise _busy(checked)
+    raise busy(f"the namespace {checked}", namespace=checked)
 
 
 def drop_namespace(client: CatalogClient, name: str) -> None:
@@ -100,7 +95,7 @@ def drop_namespace(client: CatalogClient, name: str) -> None:
     checked = check_namespace(name)
     if key_of(checked) == DEFAULT:
         raise InvalidRequest(f"the namespace {DEFAULT} cannot be dropped: names with one part are in it", namespace=checked)
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         _, node = _required(client, checked)
         assert node is not None
         named = list_names(client, checked, every=True)
@@ -111,7 +106,7 @@ def drop_namespace(client: CatalogClient, name: str) -> None:
         remains = [each.node for each in named if each.node is not None]
         if applied_once(client, [Delete(each.path, each.version) for each in (*remains, node)]):
             return  # else a table was named there, or another client was faster
-    raise _busy(checked)
+    raise busy(f"the namespace {checked}", namespace=checked)
 
 
 def _required(client: CatalogClient, name: str) -> tuple[NamespaceRecord, Node | None]:
@@ -138,7 +133,3 @@ def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list
 
     states = [each for each in client.fresh(look) if each.node is not None]
     return states if every else [each for each in states if each.means_table]
-
-
-def _busy(name: str) -> Unavailable:
-    return Unavailable(f"other clients keep changing the namespace {name}: try again", namespace=name)

@@ -1,4 +1,4 @@
-"""Names given to tables and taken away: to a table that exists, from one name to another.
+"""Names given to tables and taken away: to a table that exists, from one name to another, and with a table that is dropped.
 
 Each change is one multi over the name's node, the table's node that leads back to it and, if a table ends with the change, the
 table's nodes. So no client sees a name without its table, and of two clients that change the same name one is refused and
@@ -7,6 +7,10 @@ looks again. A record whose table is gone is nobody's: the next change of the na
 A new table gets its name after its first version. The first to finish has the name; a creator that dies before leaves a table
 without a name.
 
+A table that was dropped by its name can be brought back until its data are deleted. A drop is one multi: it closes the table to every
+client, as the removal of its nodes does, takes its name away, and records what is needed to undo it. The table's other nodes stay as they
+are. To bring it back is one multi, too. When its data are to be deleted, the closed nodes are handed to the ordinary removal.
+
 After the coordinator's data were lost, names come back from the tables' logs. Tables are recovered one by one, in any order, and
 a log may lag behind the last change of its table's name. So two tables may claim one name: the one that was given it last gets
 it, whichever is recovered first.
@@ -14,21 +18,37 @@ it, whichever is recovered first.
 
 from __future__ import annotations
 
+import getpass
+import socket
+import uuid
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ...storage.errors import InvalidRequest, TableExists, TableNotFound, Unavailable
-from ..errors import NamespaceExists, NamespaceNotFound
-from ..nodes.catalog_records import NameRecord, NamespaceRecord, ensure_catalog
-from ..nodes.layout import TableTree
-from ..nodes.records import Head, incarnation_of, is_closed
-from ..service.store import ANY_VERSION, Check, Delete, Node, Op, Write, put
-from .meaning import CatalogClient, NameState, applied_once, look_at, look_up, require_free, require_table, spelled_in
-from .names import TableName
-from .namespaces import create_namespace
+import orjson
 
-_ATTEMPTS: Final = 20
+from ...storage.errors import InvalidRequest, TableDropped, TableExists, TableNotFound, Unavailable
+from ..errors import NamespaceExists, NamespaceNotFound
+from ..nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord, ensure_catalog
+from ..nodes.context import TableContext
+from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
+from ..nodes.records import Head, Published, incarnation_of, is_closed, root_field
+from ..nodes.removal import Tombstone
+from ..service.store import ANY_VERSION, Check, CoordinationStore, Create, Delete, Node, Op, Write, put
+from .names import (
+    ATTEMPTS,
+    CatalogClient,
+    NameState,
+    TableName,
+    applied_once,
+    busy,
+    look_at,
+    look_up,
+    require_free,
+    require_table,
+    spelled_in,
+)
+from .namespaces import create_namespace
 
 Named: TypeAlias = "tuple[TableName, NameRecord]"
 """A name as it is spelled now, and its record."""
@@ -41,7 +61,7 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
     InvalidRequest if the table has another name.
     """
     tree = TableTree(location)
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         client.fresh(ensure_catalog)
         root, head, back = client.nodes(tree.root, tree.head, tree.name)
         state = None if root is None or head is None or is_closed(root) else Head.decode(head.data)
@@ -51,22 +71,30 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
         if entry.means_table and entry.record is not None and entry.record.location == location:
             return entry.spelled, entry.record
         require_free(entry)
-        former = None if back is None else _holder(client, back, location)
-        if former is not None:
+        former = None if back is None else look_up(client, TableName(*back.data.decode().split("/")[-2:]))
+        if former is not None and former.means_table and former.record is not None and former.record.location == location:
             raise InvalidRequest(
-                f"the table at {location} has the name {former} already: rename it (a table has one name)",
+                f"the table at {location} has the name {former.spelled} already: rename it (a table has one name)",
                 location=location,
-                name=str(former),
+                name=str(former.spelled),
             )
         record = NameRecord(name.name, location, state.table_id, managed, client.clock.now_ms() if named_ms is None else named_ms)
-        ops: list[Op] = [
-            Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
-            put(name.path, record.encode(), entry.node),
-            put(tree.name, name.path.encode(), back),
-        ]
-        if applied_once(client, ops):
+        if _given(client, entry, record, root, back):
             return spelled_in(entry.namespace, name), record
-    raise _busy(name)
+    raise busy(f"the name {name}", name=str(name))
+
+
+def _given(client: CatalogClient, entry: NameState, record: NameRecord, root: Node, back: Node | None) -> bool:
+    """Give a name to the table with these nodes; a table that has it loses it. False if something changed: look again."""
+    tree, path = TableTree(record.location), entry.name.path.encode()
+    ops: list[Op] = [
+        Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
+        put(entry.name.path, record.encode(), entry.node),
+        put(tree.name, path, back),
+    ]
+    if entry.means_table and entry.back is not None and entry.back.data == path:
+        ops.append(Delete(entry.back.path, entry.back.version))
+    return applied_once(client, ops)
 
 
 def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named:
@@ -75,7 +103,7 @@ def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named
     Raises TableNotFound for a name that means no table, also if another client renamed or dropped it at this moment;
     NamespaceNotFound; TableExists if the new name is taken.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         entry, target = client.fresh(lambda session: look_at(session, old, new))
         record, node, root = require_table(entry)
         fresh = replace(record, name=new.name, named_ms=max(client.clock.now_ms(), record.named_ms + 1), creator="")
@@ -89,29 +117,18 @@ def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named
             ops += [Delete(node.path, node.version), named, put(entry.tree.name, new.path.encode(), entry.back)]
         if applied_once(client, ops):
             return spelled_in(target.namespace, new), fresh
-    raise _busy(old)
+    raise busy(f"the name {old}", name=str(old))
 
 
 def remove_name(client: CatalogClient, name: TableName) -> NameRecord:
     """Take a table's name away; the table stays, at its location. Returns what the record was. Raises TableNotFound."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         entry = look_up(client, name)
         record, node, _ = require_table(entry)
         gone: list[Op] = [] if entry.back is None else [Delete(entry.back.path, entry.back.version)]
         if applied_once(client, [Delete(node.path, node.version), *gone]):
             return record
-    raise _busy(name)
-
-
-def _holder(client: CatalogClient, back: Node, location: str) -> TableName | None:
-    """The name to which a table's node leads, if that name means this table."""
-    entry = look_up(client, TableName(*back.data.decode().split("/")[-2:]))
-    same = entry.means_table and entry.record is not None and entry.record.location == location
-    return entry.spelled if same else None
-
-
-def _busy(name: TableName) -> Unavailable:
-    return Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))
+    raise busy(f"the name {name}", name=str(name))
 
 
 # -- after the coordinator's data were lost ----------------------------------------------------------------------------------
@@ -122,7 +139,7 @@ def claim_name(client: CatalogClient, name: TableName, location: str, *, named_m
 
     Makes the namespace if it does not exist. A table that got the name earlier loses it.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         try:
             register_name(client, name, location, managed=managed, named_ms=named_ms)
         except NamespaceNotFound:
@@ -136,27 +153,166 @@ def claim_name(client: CatalogClient, name: TableName, location: str, *, named_m
             # check: the-last-name-counts (entry.record.named_ms -> -1)
             if entry.record.named_ms >= named_ms:
                 return False
-            if _replaced(client, entry, NameRecord(name.name, location, "", managed, named_ms)):
-                return True
-            continue
+            tree = TableTree(location)
+            root, head, back = client.nodes(tree.root, tree.head, tree.name)
+            if root is None or head is None:
+                continue
+            record = NameRecord(name.name, location, Head.decode(head.data).table_id, managed, named_ms)
+            if not _given(client, entry, record, root, back):
+                continue
         return True
     raise Unavailable(f"other clients keep changing the name {name}: give it by Catalog.register", name=str(name))
 
 
-def _replaced(client: CatalogClient, entry: NameState, record: NameRecord) -> bool:
-    """Give the name to another table; False if something changed: look again."""
-    assert entry.node is not None
-    tree = TableTree(record.location)
-    root, head, back = client.nodes(tree.root, tree.head, tree.name)
-    if root is None or head is None:
-        return False
-    path = entry.name.path.encode()
-    fresh = replace(record, table_id=Head.decode(head.data).table_id)
+# -- tables that are dropped and brought back --------------------------------------------------------------------------------
+
+_MARK: Final = "dropped"
+"""In the data of a closed table's node: the id of the drop that can be undone."""
+
+
+def find_name(client: CatalogClient, name: TableName) -> NameState:
+    """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
+    entry = look_up(client, name)
+    try:
+        require_table(entry)
+    except TableNotFound:
+        for _, dropped in dropped_as(client, name):
+            raise TableDropped(
+                f"the table {name} was dropped by {dropped.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",
+                name=str(name),
+                location=dropped.location,
+            ) from None
+        raise
+    return entry
+
+
+def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRecord] | None:
+    """Close the table of this name and take the name away; returns the drop's id and record.
+
+    None if versions are not published yet, or a commit came between: publish and call again. Raises TableNotFound.
+    """
+    client = CatalogClient.of(context)
+    client.fresh(ensure_catalog)
+    [entry], published = client.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
+    record, node, root = require_table(entry)
+    if record.location != context.tree.location:
+        raise TableNotFound(f"{name} is another table now, at {record.location}", name=str(name))
+    if entry.head is None or published is None or Head.decode(entry.head.data).version != Published.decode(published.data).version:
+        return None
+    spelled, identity = entry.spelled, uuid.uuid4().hex
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    dropped = DroppedRecord(
+        spelled.namespace,
+        spelled.name,
+        record.location,
+        record.table_id,
+        record.managed,
+        client.clock.now_ms(),
+        f"{user}@{socket.gethostname()}",
+    )
+    content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
     ops: list[Op] = [
-        Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
-        Write(entry.node.path, fresh.encode(), entry.node.version),
-        put(tree.name, path, back),
+        # check: a-drop-takes-in-every-commit
+        Check(entry.head.path, entry.head.version),
+        # check: a-named-drop-closes-the-table
+        Delete(entry.tree.incarnation(incarnation_of(root))),
+        # check: a-named-drop-closes-the-table
+        Write(root.path, orjson.dumps(content), root.version),
+        Delete(node.path, node.version),
+        Create(f"{CATALOG_DROPPED}/{identity}", dropped.encode()),
     ]
-    if entry.back is not None and entry.back.data == path:
-        ops.append(Delete(entry.back.path, entry.back.version))
-    return applied_once(client, ops)
+    return (identity, dropped) if applied_once(client, ops) else None
+
+
+def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Named:
+    """Bring a dropped table back under a name. Raises TableNotFound, NamespaceNotFound; TableExists if the name is taken."""
+    for _ in range(ATTEMPTS):
+        [node] = client.nodes(f"{CATALOG_DROPPED}/{identity}")
+        dropped = _record(node)
+        if node is None or dropped is None or dropped.purging:
+            raise TableNotFound(f"the table dropped as {identity} is not there any more, or its data are being deleted", name=str(name))
+        tree = TableTree(dropped.location)
+        entry = look_up(client, name)
+        root, back = client.nodes(tree.root, tree.name)
+        require_free(entry)
+        if root is None or root_field(root, _MARK) != identity:
+            raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
+        content = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
+        record = NameRecord(
+            name.name, dropped.location, dropped.table_id, dropped.managed, max(client.clock.now_ms(), dropped.dropped_ms + 2)
+        )
+        path = name.path.encode()
+        ops: list[Op] = [
+            Write(root.path, orjson.dumps(content), root.version),
+            Create(tree.incarnation(incarnation_of(root))),
+            put(name.path, record.encode(), entry.node),
+            put(tree.name, path, back),
+            # check: what-is-brought-back-is-not-deleted (node.version -> -1)
+            Delete(node.path, node.version),
+        ]
+        if applied_once(client, ops):
+            return spelled_in(entry.namespace, name), record
+    raise busy(f"the name {name}", name=str(name))
+
+
+def dropped_tables(client: CatalogClient) -> list[tuple[str, DroppedRecord]]:
+    """The dropped tables that still have data, with the ids of their drops, latest first."""
+
+    def look(session: CoordinationStore) -> list[tuple[str, DroppedRecord | None]]:
+        names = session.children(CATALOG_DROPPED) or []
+        return list(zip(names, map(_record, session.read_many([f"{CATALOG_DROPPED}/{name}" for name in names])), strict=True))
+
+    records = [(name, record) for name, record in client.fresh(look) if record is not None]
+    return sorted(records, key=lambda each: (-each[1].dropped_ms, each[0]))
+
+
+def dropped_as(client: CatalogClient, name: TableName) -> list[tuple[str, DroppedRecord]]:
+    """The tables dropped under this name whose data are not being deleted, latest first."""
+    return [
+        (each, record)
+        for each, record in dropped_tables(client)
+        if TableName(record.namespace, record.name).key == name.key and not record.purging
+    ]
+
+
+def schedule_removal(client: CatalogClient, identity: str) -> DroppedRecord:
+    """Give up a dropped table: the caller deletes its closed nodes and data, as after any drop. Raises TableNotFound."""
+    path = f"{CATALOG_DROPPED}/{identity}"
+    for _ in range(ATTEMPTS):
+        [node] = client.nodes(path)
+        dropped = _record(node)
+        if node is None or dropped is None:
+            raise TableNotFound(f"the table dropped as {identity} is gone: another client brought it back, or deleted it")
+        if dropped.purging:
+            return dropped
+        tree = TableTree(dropped.location)
+        root, head, tomb = client.nodes(tree.root, tree.head, tree.tombstone)
+        gone = replace(dropped, purging=True)
+        ops: list[Op] = [Write(path, gone.encode(), node.version)]
+        if root is not None and head is not None and root_field(root, _MARK) == identity:
+            client.fresh(lambda session: session.ensure_path(DROPPED))
+            grave = Tombstone(Head.decode(head.data).version, client.clock.now_ms(), deleting=True).encode()
+            ops += [
+                Check(root.path, root.version),
+                Create(tree.closed),
+                put(tree.tombstone, grave, tomb),
+            ]
+        if applied_once(client, ops):
+            return gone
+    raise busy(f"the dropped table {identity}")
+
+
+def forget_dropped(client: CatalogClient, identity: str) -> None:
+    """Forget a dropped table whose data are deleted."""
+    [node] = client.nodes(f"{CATALOG_DROPPED}/{identity}")
+    if node is None:
+        return
+    if not applied_once(client, [Delete(node.path, node.version)]) and client.nodes(node.path) != [None]:
+        raise InvalidRequest(f"another client changed the dropped table {identity} at the same time: look at it again, with `dropped`")
+
+
+def _record(node: Node | None) -> DroppedRecord | None:
+    return None if node is None else DroppedRecord.decode(node.data)

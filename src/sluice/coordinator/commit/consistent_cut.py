@@ -8,7 +8,7 @@ from typing import Final
 from ...storage.errors import NotATable
 from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
 from ..nodes.context import TableContext
-from ..nodes.layout import VerdictName
+from ..nodes.layout import VerdictName, newest_first
 from ..nodes.records import BatchRecord, Head
 from ..service.clock import Deadline
 from ..service.store import CoordinationStore, Node
@@ -77,7 +77,7 @@ def _since(head: Head, names: Sequence[str]) -> list[VerdictName] | None:
     None if the head's own record is gone: the oldest are removed first, so some of those after it may be gone, too.
     """
     position = (head.generation, head.slot, head.version)
-    records = sorted(filter(None, map(VerdictName.parse, names)))
+    records = newest_first(names)[::-1]
     after = [name for name in records if (name.generation, name.slot, name.version) > position]
     before = records[: len(records) - len(after)]
     if not before:
@@ -98,30 +98,28 @@ def version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableCont
 
 
 def _version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
-    ends = [_end_of(context, version) for context, version in gone_on]
-    known = [end for end in ends if end is not None]
+    ends: list[int] = []
+    for context, version in gone_on:
+        after = min((name for name in _records(context) if name.version > version), default=None)
+        node = None if after is None else context.coordination.read(context.tree.verdict(after))
+        # check: a-moment-that-is-known (without or _first_version(node) != version + 1)
+        if node is None or _first_version(node) != version + 1:
+            return None
+        ends.append(node.created_zxid)
     state = other.read_head()
-    if state is None or not ends or len(known) < len(ends):
+    if state is None or not ends:
         return None
     following: int | None = None
-    for name in sorted(_records(other), reverse=True):
+    for name in _records(other):
         node = other.coordination.read(other.tree.verdict(name))
         if node is None:
             continue
-        # check: a-moment-before-all-ends (< min(known) -> <= max(known))
-        if node.created_zxid < min(known):
+        # check: a-moment-before-all-ends (< min(ends) -> <= max(ends))
+        if node.created_zxid < min(ends):
             is_next = name.version >= state[0].version if following is None else name.version + 1 == following
             return name.version if is_next else None
         following = _first_version(node) or following
     return None
-
-
-def _end_of(context: TableContext, version: int) -> int | None:
-    """The zxid at which a table went on from a version; None if it is not known any more."""
-    after = min((name for name in _records(context) if name.version > version), default=None)
-    node = None if after is None else context.coordination.read(context.tree.verdict(after))
-    # check: a-moment-that-is-known (without or _first_version(node) != version + 1)
-    return None if node is None or _first_version(node) != version + 1 else node.created_zxid
 
 
 def _first_version(record: Node) -> int | None:
@@ -130,5 +128,5 @@ def _first_version(record: Node) -> int | None:
 
 
 def _records(context: TableContext) -> list[VerdictName]:
-    names = map(VerdictName.parse, context.coordination.children(context.tree.verdicts) or ())
-    return [name for name in names if name is not None]
+    """The names of a table's records, latest first."""
+    return newest_first(context.coordination.children(context.tree.verdicts) or ())

@@ -1,4 +1,4 @@
-"""Decides the first transaction in a table's queue; one over several tables must be first in all of them.
+"""Decides the first transaction in a table's queue, and ratifies it; one over several tables must be first in all of them.
 
 ::
 
@@ -7,30 +7,36 @@
 
 Slots made together have one zxid, so everything that precedes a transaction in any table is older: a walk from table to
 table ends. Any client may do all of this; one that loses the compare-and-set reads everything again.
+
+To ratify is to record decisions on the heads they were computed from, in one multi: in all tables or in none (I1, I11).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from itertools import takewhile
 
+from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ...storage.errors import invariant
 from ..formats import MalformedRecord
 from ..nodes.context import TableState
-from ..nodes.layout import SlotName
-from ..nodes.records import NO_SLOT, Head, Verdict, read_intent
-from ..rules.intent import Intent, Joint
-from ..rules.refusal import Refusal
+from ..nodes.layout import SlotName, VerdictName
+from ..nodes.records import NO_SLOT, BatchRecord, Verdict, is_batch, read_intent
+from ..publication.failure_points import point
+from ..publication.ratified_log import store_objects
+from ..publication.rendering import render
+from ..rules.intent import Intent
+from ..rules.refusal import Refusal, withdrawal
 from ..rules.winner import Member
-from ..service.store import Check, Node
-from .decision import Decision, DecisionInput, Queued, resolve
-from .joint_resolve import lacks_siblings, refused, resolve_joint
+from ..service.store import ApplyRefused, Check, Create, Node, Op, ReplyLost, Write
+from .decision import Decision, DecisionInput, Queued, lacks_siblings, refused, resolve, resolve_joint
 from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
-from .ratification import Batch, Ratified, batches_of, ratify
 from .table import CoordinatedTable
 
 _log = logging.getLogger(__name__)
@@ -48,44 +54,20 @@ class QueueView:
     """The undecided slots that were read since, in order."""
 
     @property
-    def head(self) -> Head:
-        """The state that the queue is decided on."""
-        return self.state.head
-
-    @property
-    def names(self) -> Sequence[SlotName]:
-        """The undecided slots, in order."""
-        return undecided(self.state.slots, self.state.head)
-
-    @property
     def room(self) -> int:
         """How many more versions may be ratified before others are published."""
         return self.table.context.limits.backlog_versions_max - self.state.backlog
 
-    @property
-    def begins_with_it(self) -> bool:
-        """Whether the first slot that was read is the first undecided one."""
-        return self.names[0].sequence == self.queue[0].slot
+    def undecided(self) -> Sequence[SlotName]:
+        """All undecided slots, in order."""
+        return undecided(self.state.slots, self.state.head)
 
     def input(self) -> DecisionInput:
         """The slots that were read, with the versions and leases that decide them."""
-        table = self.table
-        queue, winners = with_winners(table.log, self.head, self.queue)
+        table, head = self.table, self.state.head
+        queue, winners = with_winners(table.log, head, self.queue)
         leases = table.guard.view(each.member.intent for each in queue if each.member is not None)
-        return DecisionInput(self.head, queue, winners, table.context.limits, table.log.rows, leases)
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawal:
-    """Why the owner of an undecided transaction wants it refused."""
-
-    transaction_id: str
-    refusal: Refusal
-
-    def on(self, queued: Queued) -> Queued:
-        """The slot, to be refused if it is that transaction's."""
-        # check: taken-back-alone (queued.transaction_id == self.transaction_id -> True)
-        return replace(queued, against=self.refusal) if queued.transaction_id == self.transaction_id else queued
+        return DecisionInput(head, queue, winners, table.context.limits, table.log.rows, leases)
 
 
 class Decider:
@@ -95,8 +77,10 @@ class Decider:
         """Reaches other tables like this one."""
         self._at = table.beside
 
-    def decide(self, view: QueueView, withdrawal: Withdrawal | None = None) -> Sequence[Batch]:
+    def decide(self, view: QueueView, withdrawn: str | None = None) -> Sequence[Batch]:
         """Decide what is first in a table's queue, or in another table what that waits for; returns the ratified batches.
+
+        `withdrawn` is the id of a transaction whose owner wants it refused if it is undecided.
 
         None are ratified if there was nothing to do, another client was faster, or too much awaits publication in a table.
         Raises errors of reading.
@@ -104,54 +88,31 @@ class Decider:
         up_to_date = False
         current: QueueView | None = view
         while current is not None:
-            current = replace(current, queue=read_queue(current.table.context, current.state))
+            current = replace(current, queue=_withdrawing(read_queue(current.table.context, current.state), withdrawn))
             if not current.queue:
                 return ()
             if current.queue[0].joint is None:
-                done, batches = self._decide_alone(current, withdrawal)
+                done, batches = self._decide_alone(current)
             else:
-                shares = self._shares(current, current.queue[0])
-                # check: not-refused-by-who-is-behind
-                if isinstance(shares, Refusal) and not up_to_date:  # never based on a lagging server
-                    current.table.context.barrier()
-                    current, up_to_date = self._view_of(current.table.location), True
-                    continue
-                if not isinstance(shares, Refusal):
+                shares = self._shares(current, withdrawn)
+                if isinstance(shares, Refusal):
+                    # check: not-refused-by-who-is-behind
+                    if not up_to_date:  # never based on a lagging server
+                        current.table.context.barrier()
+                        current, up_to_date = self._view_of(current.table.location), True
+                        continue
+                    done, batches = self._refuse_here(current, shares)
+                else:
                     # check: what-stands-before-is-decided-before (in shares -> in ())
-                    behind = next((share for share in shares if not share.begins_with_it), None)
+                    behind = next((each for each in shares if each.queue[0].slot != each.undecided()[0].sequence), None)
                     if behind is not None:
                         current, up_to_date = behind, False
                         continue
-                done, batches = self._decide_jointly(current, shares, withdrawal)
+                    done, batches = self._decide_jointly(shares)
             if done is not Ratified.LEASES_MOVED:
                 return batches if done is Ratified.DONE else ()
             current = self._view_of(current.table.location)
         return ()
-
-    def decide_without_slot(self, table: CoordinatedTable, member: Member) -> tuple[Ratified, Sequence[Batch]]:
-        """The fast path: if the queue is empty, one multi writes an intent and its verdict, in one round trip.
-
-        The record contains the intent, instead of a slot. Decision and compare-and-set are the same as for every other
-        transaction; if anything is in its way (a waiting slot, a publication in progress, a faster client, a conflict),
-        nothing is written, and the transaction claims a slot. One such commit may overtake a slot created after the look at
-        the queue; a client that sees the slot does not overtake it again.
-        """
-        intent = member.intent
-        if intent.staged:
-            return Ratified.OVERTAKEN, ()
-        state = table.context.cached_state()
-        # check: fast-path-when-idle (without not state.is_published or)
-        if state is None or not state.is_published or state.head.slot + 1 >= table.context.limits.generation_slots_max:
-            return Ratified.OVERTAKEN, ()
-        # check: who-waits-is-not-passed
-        if undecided(state.slots, state.head):
-            return Ratified.OVERTAKEN, ()
-        decision_input = QueueView(table, state, [Queued(NO_SLOT, intent.transaction_id, member)]).input()
-        decision = resolve(decision_input, room=1)
-        if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
-            return Ratified.OVERTAKEN, ()
-        batches = batches_of([(table, state, decision)], direct=intent)
-        return ratify(batches, decision_input.leases.checks((intent,), ()), intent.transaction_id), batches
 
     def _view_of(self, location: str) -> QueueView | None:
         """The queue of a table; None if the coordinator has no such tree."""
@@ -161,15 +122,13 @@ class Decider:
 
     # -- one table ---------------------------------------------------------------------------------------------------
 
-    def _decide_alone(self, view: QueueView, withdrawal: Withdrawal | None) -> tuple[Ratified, Sequence[Batch]]:
+    def _decide_alone(self, view: QueueView) -> tuple[Ratified, Sequence[Batch]]:
         """Decide the queue up to the first transaction over several tables."""
         if view.room <= 0:
             view.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
         # check: the-queue-ends-before-it (takewhile -> filter)
         queue = list(takewhile(lambda each: each.joint is None, view.queue))
-        if withdrawal is not None:
-            queue = [withdrawal.on(each) for each in queue]
         decision_input = replace(view, queue=queue).input()
         decision = resolve(decision_input, room=view.room)
         if not decision.verdicts:
@@ -179,78 +138,67 @@ class Decider:
 
     # -- several tables ----------------------------------------------------------------------------------------------
 
-    def _decide_jointly(
-        self, view: QueueView, shares: Sequence[QueueView] | Refusal, withdrawal: Withdrawal | None
-    ) -> tuple[Ratified, Sequence[Batch]]:
-        """Decide a transaction that is first in all of its tables; or refuse it here if its slots differ from what it says."""
-        queued = view.queue[0]
-        if isinstance(shares, Refusal):
-            return self._refuse_here(view, queued, shares)
-        withdrawn = withdrawal is not None and withdrawal.transaction_id == queued.transaction_id
+    def _decide_jointly(self, shares: Sequence[QueueView]) -> tuple[Ratified, Sequence[Batch]]:
+        """Decide a transaction that is first in all of its tables."""
         full = [share for share in shares if share.room <= 0]
         # check: others-backlog-is-kept-to
-        if full and not withdrawn:
+        if full and shares[0].queue[0].against is None:  # a withdrawal needs no room
             for each in full:
                 each.table.publisher.publish_pending()
             return Ratified.OVERTAKEN, ()
-        if withdrawal is not None:
-            shares = [replace(share, queue=[withdrawal.on(each) for each in share.queue]) for share in shares]
         parts = {share.table.location: share.input() for share in shares}
         decisions = resolve_joint(parts)
         committed = {location for location, decision in decisions.items() if decision.verdicts[0].refusal is None}
         # check: all-tables-or-none
         invariant("I11", committed in (set(), set(parts)), f"of {sorted(parts)} only {sorted(committed)} would be committed")
-        views = {share.table.location: share for share in shares}
-        batches = batches_of([(views[at].table, views[at].state, decision) for at, decision in decisions.items()])
+        batches = batches_of([(share.table, share.state, decisions[share.table.location]) for share in shares])
         return ratify(batches, [check for at, decision in decisions.items() for check in _checks(parts[at], decision)]), batches
 
-    def _shares(self, view: QueueView, queued: Queued) -> Sequence[QueueView] | Refusal:
-        """The queues of its tables, of which its slot was read, or why it can never be committed: it names a table wrongly.
+    def _shares(self, view: QueueView, withdrawn: str | None) -> Sequence[QueueView] | Refusal:
+        """The queues of the first transaction's tables, of which its slot was read; or why it can never be committed.
 
-        That holds as long as it is undecided where it was met, which the compare-and-set there ensures.
+        It cannot if it names a table wrongly. That holds as long as it is undecided where it was met, which the compare-and-set there
+        ensures.
         """
-        assert queued.member is not None
+        queued = view.queue[0]
         assert queued.joint is not None
-        context = view.table.context
-        name = SlotName(queued.slot, queued.transaction_id)
-        origin = context.coordination.read(context.tree.slot(view.head.generation, name))
+        context, transaction_id = view.table.context, queued.transaction_id
+        origin = context.coordination.read(context.tree.slot(view.state.head.generation, SlotName(queued.slot, transaction_id)))
         if origin is None:
             return lacks_siblings(view.table.location, "its slot is gone")
         shares: list[QueueView] = []
         for location in queued.joint.tables:
-            share = self._share(location, queued.transaction_id, queued.joint, origin)
-            if isinstance(share, Refusal):
-                return share
-            shares.append(share)
+            share = self._view_of(location)
+            if share is None:
+                return lacks_siblings(location, "the coordinator has no such table (any more)")
+            context, head = share.table.context, share.state.head
+            name = next((each for each in share.undecided() if each.transaction_id == transaction_id), None)
+            node = None if name is None else context.coordination.read(context.tree.slot(head.generation, name))
+            recorded = None if node is not None else share.table.verdicts.refusal_of(transaction_id)
+            if recorded is not None:
+                return recorded
+            # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
+            if name is None or node is None or node.created_zxid != origin.created_zxid:
+                return lacks_siblings(location, "it has no slot there that was made together with the others")
+            try:
+                theirs = read_intent(node.data, head)
+            except MalformedRecord:
+                theirs = None
+            # check: siblings-say-the-same (without or theirs.joint != queued.joint)
+            if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != queued.joint:
+                return lacks_siblings(location, "its slot there says something else")
+            shares.append(replace(share, queue=_withdrawing([queued_in(context, name, node, head)], withdrawn)))
         return shares
 
-    def _share(self, location: str, transaction_id: str, joint: Joint, origin: Node) -> QueueView | Refusal:
-        view = self._view_of(location)
-        if view is None:
-            return lacks_siblings(location, "the coordinator has no such table (any more)")
-        context = view.table.context
-        name = next((each for each in view.names if each.transaction_id == transaction_id), None)
-        node = None if name is None else context.coordination.read(context.tree.slot(view.head.generation, name))
-        recorded = None if node is not None else view.table.verdicts.refusal_of(transaction_id)
-        if recorded is not None:
-            return recorded
-        # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
-        if name is None or node is None or node.created_zxid != origin.created_zxid:
-            return lacks_siblings(location, "it has no slot there that was made together with the others")
-        theirs = _readable_intent(node, view.head)
-        # check: siblings-say-the-same (without or theirs.joint != joint)
-        if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != joint:
-            return lacks_siblings(location, "its slot there says something else")
-        return replace(view, queue=[queued_in(context, name, node, view.head)])
-
-    def _refuse_here(self, view: QueueView, queued: Queued, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
-        """Refuse a transaction in the table where it was met. That also prevents its commit elsewhere, which would need this slot.
+    def _refuse_here(self, view: QueueView, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
+        """Refuse the first transaction in the table where it was met. That also prevents its commit elsewhere, which would need this slot.
 
         It may be committed already: then it was filed again, after a lost reply.
         """
+        queued = view.queue[0]
         assert queued.member is not None
         intent = queued.member.intent
-        decision = refused(view.head, replace(queued, member=None), view.table.context.limits, problem)
+        decision = refused(view.state.head, queued, problem)
         before = self._committed_before(view, intent) if intent.filed_again else None
         # check: too-late-the-second-time
         if before is not None:
@@ -273,16 +221,41 @@ class Decider:
             after = max(oldest, intent.validated_through) if location == here else oldest
             found = table.context.up_to_date(partial(table.verdicts.search, intent.transaction_id, after=after)).commit
             if found is not None:
-                place = (found.version, found.ordinal) if location == here else (view.head.version, -1)
+                place = (found.version, found.ordinal) if location == here else (view.state.head.version, -1)
                 return Verdict(NO_SLOT, intent.transaction_id, *place, repeats=True)
         return None
 
 
-def _readable_intent(node: Node, head: Head) -> Intent | None:
-    try:
-        return read_intent(node.data, head)
-    except MalformedRecord:
-        return None
+def decide_without_slot(table: CoordinatedTable, member: Member) -> tuple[Ratified, Sequence[Batch]]:
+    """The fast path: if the queue is empty, one multi writes an intent and its verdict, in one round trip.
+
+    The record contains the intent, instead of a slot. Decision and compare-and-set are the same as for every other
+    transaction; if anything is in its way (a waiting slot, a publication in progress, a faster client, a conflict),
+    nothing is written, and the transaction claims a slot. One such commit may overtake a slot created after the look at
+    the queue; a client that sees the slot does not overtake it again.
+    """
+    intent = member.intent
+    if intent.staged:
+        return Ratified.OVERTAKEN, ()
+    state = table.context.cached_state()
+    # check: fast-path-when-idle (without not state.is_published or)
+    if state is None or not state.is_published or state.head.slot + 1 >= table.context.limits.generation_slots_max:
+        return Ratified.OVERTAKEN, ()
+    # check: who-waits-is-not-passed
+    if undecided(state.slots, state.head):
+        return Ratified.OVERTAKEN, ()
+    decision_input = QueueView(table, state, [Queued(NO_SLOT, intent.transaction_id, member)]).input()
+    decision = resolve(decision_input, room=1)
+    if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
+        return Ratified.OVERTAKEN, ()
+    batches = batches_of([(table, state, decision)], direct=intent)
+    return ratify(batches, decision_input.leases.checks((intent,), ()), intent.transaction_id), batches
+
+
+def _withdrawing(queue: Iterable[Queued], transaction_id: str | None) -> list[Queued]:
+    """The slots, of which that of this transaction is to be refused, since its owner withdraws it."""
+    # check: taken-back-alone (each.transaction_id == transaction_id -> transaction_id)
+    return [replace(each, against=withdrawal(each.transaction_id)) if each.transaction_id == transaction_id else each for each in queue]
 
 
 def _checks(decision_input: DecisionInput, decision: Decision) -> list[Check]:
@@ -290,3 +263,127 @@ def _checks(decision_input: DecisionInput, decision: Decision) -> list[Check]:
     members: Iterable[Member] = (member for members in decision.members.values() for member in members)
     refusals = (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None)
     return decision_input.leases.checks((member.intent for member in members), refusals)
+
+
+# -- ratification --------------------------------------------------------------------------------------------
+
+
+class Ratified(Enum):
+    """The result of a ratifying multi."""
+
+    DONE = auto()
+    OVERTAKEN = auto()
+    """Another client decided first."""
+    LEASES_MOVED = auto()
+    """A lease was granted or lost meanwhile: the same slots must be decided again."""
+    UNKNOWN = auto()
+    """The reply was lost, and the batch has no record: it never took effect, or was published and pruned since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A decision in one table, on the `state` it was computed from, as it is recorded and rendered."""
+
+    table: CoordinatedTable
+    state: TableState
+    decision: Decision
+    record: BatchRecord
+    contents: Mapping[int, Text]
+
+    @property
+    def name(self) -> VerdictName:
+        """The name of its record: the last slot and version it decided."""
+        before, record = self.state.head, self.record
+        version = before.version if record.last_version is None else record.last_version
+        refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
+        slot = record.verdicts[-1].slot
+        return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)
+
+    def publish(self) -> bool:
+        """Publish it; returns whether it is certainly published now.
+
+        Another client may be publishing earlier versions: it continues with this batch, or patience ends.
+        """
+        state, name, publisher = self.state, self.name, self.table.publisher
+        # check: own-batch-in-its-turn (without state.is_published and)
+        if state.is_published and publisher.publish(name, self.record, state.published, state.published_node, state.records):
+            return True
+        now = self.table.context.read_published()
+        if now is None or now[0] == state.published:
+            return False
+        published, version = publisher.publish_pending(), self.record.last_version
+        return published.covers(name.generation, name.slot) and (version is None or version <= published.version)
+
+
+def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
+    """Decisions that are recorded together; with `direct`, the decision on an intent without a slot, which the record contains."""
+    by, batch_id = decisions[0][0].context.rendering(), uuid.uuid4().hex
+    batches: list[Batch] = []
+    for table, state, decision in decisions:
+        store_objects(table.context, decision.objects)
+        contents = {plan.version: render(plan, decision.members[plan.version], by) for plan in decision.versions}
+        record = BatchRecord(
+            batch_id=batch_id,
+            generation=state.head.generation,
+            rendering=by,
+            verdicts=decision.verdicts,
+            versions=tuple(replace(plan, digest=sha256(contents[plan.version])) for plan in decision.versions),
+            direct="" if direct is None else direct.encode().decode(),
+        )
+        batches.append(Batch(table, state, decision, record, contents))
+    return batches
+
+
+def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None = None) -> Ratified:
+    """Record batches if the heads are those they were computed from (I1), and the leases they rely on are held (I9).
+
+    `filing` is a transaction that is filed with its verdict: its owner's node must exist, too. Raises OutcomeUnknown if that
+    is in doubt because the coordinator went away.
+    """
+    ops: list[Op] = []
+    for batch in batches:
+        ops += ratifying_ops(batch)
+    # check: leases-are-checked
+    ops += checks
+    for batch in batches:
+        # check: filed-while-the-owner-stands-on-the-fast-path (without filing)
+        ops += batch.table.context.liveness_checks(filing)
+    lead = batches[0].table.context
+    point("before-ratify")
+    try:
+        # check: all-heads-in-one-multi (apply(ops) -> apply(ops[:2]), lead.coordination.apply(ops[2:]))
+        lead.coordination.apply(ops)
+    except ApplyRefused as refused:
+        outdated = [batch.table.guard.was_outdated(refused, ops) for batch in batches]
+        for batch in batches:
+            batch.table.context.was_restored(getattr(refused.cause, "path", ""))
+        return Ratified.LEASES_MOVED if any(outdated) else Ratified.OVERTAKEN
+    except ReplyLost:
+        record: Callable[[], Node | None] = lambda: lead.coordination.read(lead.tree.verdict(batches[0].name))  # noqa: E731
+        if filing is not None:
+            node = lead.after_lost_reply(filing, record)
+        else:
+            # check: barrier-after-a-lost-ratification
+            lead.coordination.barrier()
+            node = record()
+        if node is None:
+            # check: lost-on-the-fast-path-is-told (UNKNOWN -> OVERTAKEN)
+            return Ratified.UNKNOWN
+        # check: batch-is-recognised
+        if not is_batch(node.data, batches[0].record.batch_id):
+            return Ratified.OVERTAKEN
+    point("after-ratify")
+    for batch in batches:
+        for version, content in batch.contents.items():
+            batch.table.log.remember(version, content)
+    return Ratified.DONE
+
+
+def ratifying_ops(batch: Batch) -> list[Op]:
+    """The operations that record a batch, if the head is still the one it was computed from (I1)."""
+    tree, after = batch.table.context.tree, batch.decision.head
+    # check: head-is-compared (batch.state.head_node.version -> -1)
+    return [
+        Write(tree.head, after.encode(), batch.state.head_node.version),
+        Create(tree.verdict(batch.name), batch.record.encode()),
+    ]

@@ -1,6 +1,9 @@
 """Decide a queue: a pure function of (decided history, intents), the same for every client that computes it (I4).
 
 Slots are decided in slot order, each once (I3); versions are dense (I2); consecutive blind appends become one version.
+
+A transaction over several tables gets all of its versions, or none (I11). In each table the same function decides as for a transaction of
+that table alone; a refusal in one table is a refusal in all, with that table's reason and name.
 """
 
 from __future__ import annotations
@@ -381,3 +384,70 @@ def resolve(decision_input: DecisionInput, *, room: int, jointly: bool = False) 
     # check: versions-are-dense
     invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")
     return Decision(after, tuple(run.verdicts), tuple(plans), {g.version: tuple(g.members) for g in run.groups}, run.objects)
+
+
+# -- several tables ----------------------------------------------------------------------------------------------------------
+
+SIBLINGS: Final = "joint-slots"
+"""The rule that refuses a transaction that names tables in which it has no slot, or a different one."""
+
+
+def resolve_joint(parts: Mapping[str, DecisionInput]) -> Mapping[str, Decision]:
+    """The decision in each table, by location, for a transaction that is the first undecided one in all of them.
+
+    Each part is the transaction's slot in one table.
+    """
+    decisions: dict[str, Decision] = {}
+    for location, part in parts.items():
+        room = part.limits.batch_bytes_max // len(parts)  # all records share one request
+        limits = part.limits.but(batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
+        decisions[location] = resolve(replace(part, limits=limits), room=1, jointly=True)
+    # tables that it only reads have no version of it
+    writes = [at for at, part in parts.items() if part.queue[0].member is None or not part.queue[0].member.intent.only_reads]
+    # check: joint-committed-before
+    if writes and all(decisions[at].verdicts[0].repeats for at in writes):
+        return {at: decision if decision.verdicts[0].repeats else _read_before(parts[at], decision) for at, decision in decisions.items()}
+    against = _objection(decisions)
+    if against is not None:
+        return {location: refused(part.head, part.queue[0], against) for location, part in parts.items()}
+    versions = {location: plan.version for location, decision in decisions.items() for plan in decision.versions}
+    return {
+        location: replace(decision, versions=tuple(replace(plan, joint=versions) for plan in decision.versions))
+        for location, decision in decisions.items()
+    }
+
+
+def _read_before(part: DecisionInput, decision: Decision) -> Decision:
+    """The share of a table that a committed transaction only read: it stays valid, whatever was committed there since."""
+    [verdict] = decision.verdicts
+    return replace(decision, verdicts=(Verdict(verdict.slot, verdict.transaction_id, part.head.version, repeats=True),))
+
+
+def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:
+    """Why the transaction cannot be committed in all tables, or None."""
+    repeated = {location for location, decision in decisions.items() if decision.verdicts[0].repeats}
+    for location, decision in decisions.items():
+        refusal = decision.verdicts[0].refusal
+        # check: refused-in-one-refused-in-all
+        if refusal is not None:
+            return replace(refusal, message=f"{location}: {refusal.message}", facts={**refusal.facts, "table": location})
+    # check: repeated-in-one-is-said
+    if repeated and len(repeated) < len(decisions):
+        return Refusal(
+            "joint-repeated",
+            "ConcurrentTransactionException",
+            f"{', '.join(sorted(repeated))}: what this transaction does there was committed before, but not in its other tables",
+            facts={"table": min(repeated)},
+        )
+    return None
+
+
+def refused(head: Head, queued: Queued, refusal: Refusal) -> Decision:
+    """The decision that refuses the first undecided slot, with the full text, in which its tables are named."""
+    invariant("I3", queued.slot > head.slot, f"slot {queued.slot} is not after slot {head.slot}")
+    return Decision(replace(head, slot=queued.slot), (Verdict(queued.slot, queued.transaction_id, refusal=refusal),), (), {})
+
+
+def lacks_siblings(location: str, problem: str) -> Refusal:
+    """The refusal of a transaction that names one of its tables wrongly."""
+    return Refusal(SIBLINGS, "Refused", f"{location}: {problem}; the transaction is not what its slots say", facts={"table": location})

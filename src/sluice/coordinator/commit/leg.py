@@ -24,8 +24,7 @@ from ..nodes.records import BatchRecord, Published
 from ..publication.waiting import Patience
 from ..rules.intent import Intent
 from ..service.clock import Event
-from .outcomes import Commit, commit_of
-from .queue import Claim
+from .outcomes import Claim, Commit, commit_of
 from .table import CoordinatedTable
 
 
@@ -116,26 +115,18 @@ def next_step(progress: Progress, legs: Sequence[LegState]) -> Step:
         home = progress.home
         return Decide(home) if home is not None and legs[home].phase in (Phase.QUEUED, Phase.NEXT) else FINISHED
     if progress.committed:
-        return _until_published(progress, legs)
-    undecided = [i for i, leg in enumerate(legs) if leg.phase in _UNDECIDED]
+        pending = [i for i, leg in enumerate(legs) if leg.phase is not Phase.PUBLISHED]
+        # check: answered-when-published (always)
+        if not pending or not progress.until_published:
+            return FINISHED
+        overdue = tuple(i for i in pending if not legs[i].patient)
+        # check: patience-publishes (overdue else -> False else)
+        return Publish(overdue) if overdue else WAIT
     unread = tuple(i for i, leg in enumerate(legs) if leg.phase in (Phase.DECIDED, Phase.PUBLISHED) and not leg.verdict_read)
     if unread:
         return ReadVerdicts(unread)
-    return _decided(progress, legs, undecided)
-
-
-def _until_published(progress: Progress, legs: Sequence[LegState]) -> Step:
-    pending = [i for i, leg in enumerate(legs) if leg.phase is not Phase.PUBLISHED]
-    # check: answered-when-published (always)
-    if not pending or not progress.until_published:
-        return FINISHED
-    overdue = tuple(i for i in pending if not legs[i].patient)
-    # check: patience-publishes (overdue else -> False else)
-    return Publish(overdue) if overdue else WAIT
-
-
-def _decided(progress: Progress, legs: Sequence[LegState], undecided: Sequence[int]) -> Step:
-    """The step towards deciding the undecided legs: by their owner in its turn, by any client after a patience (I8)."""
+    # the undecided legs are decided by their owner in its turn, by any client after a patience (I8)
+    undecided = [i for i, leg in enumerate(legs) if leg.phase in _UNDECIDED]
     overdue = tuple(i for i in undecided if not legs[i].patient)
     queued = [i for i in undecided if legs[i].phase in (Phase.QUEUED, Phase.NEXT)]
     mine = [i for i in queued if legs[i].phase is Phase.NEXT]
@@ -204,49 +195,41 @@ class Leg:
         """Whether it needs nothing more."""
         return self.phase is Phase.PUBLISHED and self.verdict_read
 
-    def look(self, wake: Event, *, until_published: bool, withdrawn: bool) -> None:
+    def look(self, wake: Event, progress: Progress) -> None:
         """Read how far the table is.
 
-        `wake` is set when publication moves and, if the caller does not wait `until_published`, when anything is decided.
+        `wake` is set when publication moves and, if the caller does not wait until it is published, when anything is decided.
         The head is read only if it can change the next step.
         """
-        self.phase = self._phase(wake, until_published=until_published, withdrawn=withdrawn)
+        self.phase = self._phase(wake, progress)
         if self.phase is Phase.PUBLISHED:
             self.published_here()
 
-    def _phase(self, wake: Event, *, until_published: bool, withdrawn: bool) -> Phase:
+    def _phase(self, wake: Event, progress: Progress) -> Phase:
         self.state = None
         if self.commit.published if self.commit is not None else self.claim is None:
             return Phase.PUBLISHED
         context, claim = self.table.context, self.claim
-        found = context.read_published(wake.set)
-        if found is None:
+        read = context.read_published(wake.set)
+        if read is None:
             return Phase.GONE
-        published = self.published = found[0]
+        published = self.published = read[0]
         self.patience.see(published)
-        if self.commit is not None:
-            return Phase.PUBLISHED if self._reached(self.commit, published) else Phase.DECIDED
-        assert claim is not None
+        if claim is None:  # a commit without a slot is published by its version
+            assert self.commit is not None
+            return Phase.PUBLISHED if self.commit.version <= published.version else Phase.DECIDED
         if published.covers(claim.generation, claim.slot):
             return Phase.PUBLISHED
-        if until_published and not withdrawn and self._only_waits(claim, published):
-            return Phase.QUEUED
-        if not until_published:
+        if self.commit is not None:
+            return Phase.DECIDED
+        if not progress.until_published:
             context.read_head(wake.set)
+        # a grouped append waits until everything before it is published: the head cannot change anything yet
+        elif not progress.withdrawn and self.grouped and not claim.is_next(published) and self.patience.left_s > 0:
+            return Phase.QUEUED
         state = self.state = context.look()
-        return Phase.GONE if state is None else self._by_head(claim, state)
-
-    def _reached(self, commit: Commit, published: Published) -> bool:
-        """Whether the commit is published, by its slot; by its version if it has no slot in this table."""
-        if self.claim is None:
-            return commit.version <= published.version
-        return published.covers(self.claim.generation, self.claim.slot)
-
-    def _only_waits(self, claim: Claim, published: Published) -> bool:
-        """Whether reading the head cannot change anything yet: a grouped append waits until everything before it is published."""
-        return self.grouped and not claim.is_next(published) and self.patience.left_s > 0
-
-    def _by_head(self, claim: Claim, state: TableState) -> Phase:
+        if state is None:
+            return Phase.GONE
         self.patience.see(state.head)
         if claim.is_decided(state.head):
             return Phase.DECIDED
@@ -258,9 +241,7 @@ class Leg:
         Publishing sets the pace: a version of grouped appends waits until no other publication is in progress, so that the
         queue fills meanwhile; other versions may run a few ahead.
         """
-        if not claim.is_first(state.head):
-            return False
-        if self.alone and self.intent is None:
+        if not claim.is_first(state.head) or (self.alone and self.intent is None):
             return False
         if self.grouped:
             return state.is_published

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from datetime import datetime
 from typing import Final
@@ -12,14 +12,13 @@ from ...storage.errors import LogGap, SluiceError, Unavailable
 from ...storage.notebook import html_of_fields
 from ..nodes.context import TableContext
 from ..nodes.identity import made_ms
-from ..nodes.layout import VerdictName
-from ..nodes.records import BatchRecord, Published, Verdict
+from ..nodes.layout import SlotName, TableTree, VerdictName, newest_first
+from ..nodes.records import BatchRecord, Head, Published, Verdict
 from ..publication.publisher import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
 from ..times import time_of
-from .queue import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,36 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """An existing slot."""
+
+    transaction_id: str
+    generation: int
+    slot: int
+
+    def is_decided(self, head: Head) -> bool:
+        """Whether the head says that this slot has its verdict, as all slots of earlier generations have."""
+        # check: slots-count-within-their-generation ((self.generation, self.slot) -> (head.generation, self.slot))
+        return (head.generation, head.slot) >= (self.generation, self.slot)
+
+    def is_first(self, head: Head) -> bool:
+        """Whether this is the first undecided slot.
+
+        The parent of a generation's slots counts nothing else, so the slot before this one has the next lower number. If
+        that number was skipped, only the end of patience resolves it.
+        """
+        return head.generation == self.generation and head.slot >= self.slot - 1
+
+    def is_next(self, published: Published) -> bool:
+        """Whether all earlier slots are published."""
+        return published.covers(self.generation, self.slot - 1)
+
+    def path(self, tree: TableTree) -> str:
+        """The slot's node."""
+        return tree.slot(self.generation, SlotName(self.slot, self.transaction_id))
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """A verdict, with the timestamp of its version."""
 
@@ -113,9 +142,11 @@ class Verdicts:
         That happens if the transaction was refused long ago, or only read this table. `published` is how far publication is:
         it repeats the commits of the batch published last.
         """
-        recorded = None if published is None else self._in_published(claim, published)
-        if recorded is not None:
-            return recorded
+        if published is not None and claim.transaction_id in published.commits:
+            slot, version, ordinal, timestamp_ms = published.commits[claim.transaction_id]
+            # check: published-tells-of-its-own-slots (always)
+            if (published.generation, slot) == (claim.generation, claim.slot):
+                return Recorded(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
         hint = "" if published is None else published.record
         recorded = self._look(claim, hint, after)
         while recorded is None:  # the session that showed the decision may be over, and the next one's server lag
@@ -130,32 +161,18 @@ class Verdicts:
             require_time_left(f"the verdict on transaction {claim.transaction_id} could not be read")
         return recorded
 
-    @staticmethod
-    def _in_published(claim: Claim, published: Published) -> Recorded | None:
-        """The verdict on a slot in `published` itself."""
-        recorded = published.commits.get(claim.transaction_id)
-        # check: published-tells-of-its-own-slots (without or (published.generation, recorded[0]) != (claim.generation, claim.slot))
-        if recorded is None or (published.generation, recorded[0]) != (claim.generation, claim.slot):
-            return None
-        slot, version, ordinal, timestamp_ms = recorded
-        return Recorded(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
-
     def _look(self, claim: Claim, hint: str, after: int) -> Recorded | None:
         probable = VerdictName.parse(hint)
         recorded = None if probable is None else self._in_record(probable, claim)
-        if recorded is not None:
-            return recorded
-        wanted = (claim.generation, claim.slot)
-        names = sorted(n for n in self._names() if (n.generation, n.slot) >= wanted)
-        recorded = self._in_record(names[0], claim) if names else None
         if recorded is None:
-            recorded = self._put_away(claim.transaction_id)
+            name = min((n for n in self._names() if (n.generation, n.slot) >= (claim.generation, claim.slot)), default=None)
+            recorded = None if name is None else self._in_record(name, claim)
         # if its record was pruned, which happens only to published batches, the log has it
-        return recorded if recorded is not None else self._in_log(claim.transaction_id, after=after)
+        return recorded or self._put_away(claim.transaction_id) or self._in_log(claim.transaction_id, after=after)
 
     def _on_record(self, transaction_id: str, names: Iterable[VerdictName]) -> Recorded | None:
-        """The latest verdict on a transaction in these records, whatever its slot."""
-        for name in sorted(names, reverse=True):
+        """The first verdict on a transaction in these records, whatever its slot."""
+        for name in names:
             record = self._record(name)
             verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
             if record is not None and verdict is not None:
@@ -174,7 +191,8 @@ class Verdicts:
         verdict = record.verdict_of(claim.slot) if record.generation == claim.generation else None
         # check: made-up-slot-is-not-mine
         if verdict is not None and verdict.transaction_id != claim.transaction_id:
-            return Recorded(_forgotten(claim), 0)  # somebody made up a slot with this number, which came first
+            refused = Verdict(claim.slot, claim.transaction_id, refusal=forgotten(claim.transaction_id))
+            return Recorded(refused, 0)  # somebody made up a slot with this number, which came first
         return None if verdict is None else self._recorded(record, verdict)
 
     def _in_record(self, name: VerdictName, claim: Claim) -> Recorded | None:
@@ -213,15 +231,9 @@ class Verdicts:
         recorded = self._on_record(transaction_id, (name for name in self._names() if name.refusals)) or self._put_away(transaction_id)
         return None if recorded is None else recorded.verdict.refusal
 
-    def raise_refusal(self, transaction_id: str) -> None:
-        """Raise the refusal of a transaction, if it is still on record."""
-        refusal = self.refusal_of(transaction_id)
-        if refusal is not None:
-            raise refusal_error(refusal, transaction_id)
-
-    def _names(self) -> Iterator[VerdictName]:
-        names = self._context.coordination.children(self._context.tree.verdicts) or ()
-        return filter(None, map(VerdictName.parse, names))
+    def _names(self) -> list[VerdictName]:
+        """The records, latest first."""
+        return newest_first(self._context.coordination.children(self._context.tree.verdicts) or ())
 
     def _record(self, name: VerdictName) -> BatchRecord | None:
         node = self._context.coordination.read(self._context.tree.verdict(name))
@@ -269,7 +281,3 @@ class Verdicts:
                 return None  # a version is not older than its transactions, and these were claimed before this one was begun
             version -= 1
         return None
-
-
-def _forgotten(claim: Claim) -> Verdict:
-    return Verdict(claim.slot, claim.transaction_id, refusal=forgotten(claim.transaction_id))

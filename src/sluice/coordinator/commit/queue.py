@@ -1,56 +1,38 @@
-"""The queue of a table: its slots, and the intents in them. A transaction with a slot will be decided, even if its owner dies."""
+"""The queue of a table: its slots, the intents in them, and how they are filed.
+
+A transaction with a slot will be decided, even if its owner dies.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogGap, MissingObject
-from ..errors import UnknownFormat
-from ..formats import MalformedRecord
+from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogGap, MissingObject, NotATable, SluiceError
+from ..errors import CoordinatorUnavailable, OutcomeUnknown, UnknownFormat
+from ..formats import INTENT_FORMAT, MalformedRecord
 from ..nodes.context import TableContext, TableState
-from ..nodes.layout import SlotName, TableTree
-from ..nodes.records import Head, Published, read_intent
+from ..nodes.layout import SlotName, newest_first
+from ..nodes.records import BatchRecord, Head, read_intent
+from ..publication.failure_points import point
+from ..publication.publisher import all_put_away
 from ..publication.ratified_log import RatifiedLog, staged_actions
+from ..rules.intent import ClientName, Joint
 from ..rules.intent_checks import require_readable, require_sound
+from ..rules.refusal import Refusal, refusal_error
 from ..rules.winner import Member, Winner
+from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Delete, Node, Op, ReplyLost, Write
 from .decision import Queued, window_start, windows_of
+from .outcomes import Claim
+from .table import CoordinatedTable
 
+_PAUSE_S: Final = 0.1
 WINDOW_VERSIONS_MAX: Final = 10_000
 """The maximum number of versions read to decide one transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An existing slot."""
-
-    transaction_id: str
-    generation: int
-    slot: int
-
-    def is_decided(self, head: Head) -> bool:
-        """Whether the head says that this slot has its verdict, as all slots of earlier generations have."""
-        # check: slots-count-within-their-generation ((self.generation, self.slot) -> (head.generation, self.slot))
-        return (head.generation, head.slot) >= (self.generation, self.slot)
-
-    def is_first(self, head: Head) -> bool:
-        """Whether this is the first undecided slot.
-
-        The parent of a generation's slots counts nothing else, so the slot before this one has the next lower number. If
-        that number was skipped, only the end of patience resolves it.
-        """
-        return head.generation == self.generation and head.slot >= self.slot - 1
-
-    def is_next(self, published: Published) -> bool:
-        """Whether all earlier slots are published."""
-        return published.covers(self.generation, self.slot - 1)
-
-    def path(self, tree: TableTree) -> str:
-        """The slot's node."""
-        return tree.slot(self.generation, SlotName(self.slot, self.transaction_id))
 
 
 def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
@@ -170,10 +152,265 @@ def with_winners(log: RatifiedLog, head: Head, queue: Sequence[Queued]) -> tuple
 
 def _knowing(queue: Sequence[Queued], head: Head, version: int) -> list[Queued]:
     """The slots, with a problem for those that need versions after one before this."""
-    windows = windows_of(head, queue)
-    return [each if window >= version else _too_old(each, head) for each, window in zip(queue, windows, strict=True)]
+    knowing: list[Queued] = []
+    for each, window in zip(queue, windows_of(head, queue), strict=True):
+        if window < version:
+            through = each.member.intent.validated_through if each.member is not None else -1
+            problem = f"it was validated up to version {through} only, and cannot be decided at {head.version}"
+            each = replace(each, member=None, problem=problem)
+        knowing.append(each)
+    return knowing
 
 
-def _too_old(queued: Queued, head: Head) -> Queued:
-    known = queued.member.intent.validated_through if queued.member is not None else -1
-    return replace(queued, member=None, problem=f"it was validated up to version {known} only, and cannot be decided at {head.version}")
+# -- filing: one multi makes the slots of a transaction in all of its tables, and from then on it will be decided --------
+
+
+@dataclass(frozen=True, slots=True)
+class Filing:
+    """The intent that a transaction files in one table."""
+
+    table: CoordinatedTable
+    member: Member
+    """The intent with its footprint; without its actions if they are staged."""
+    head: Head | None = None
+    """The table's head as the caller read it, if it did."""
+
+
+def file_intents(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnavailable | None = None) -> list[Claim | None]:
+    """File the intents of one transaction, in all of its tables or in none; returns its slots, in the order of the filings.
+
+    After a lost reply nothing is blindly sent again: a barrier settles whether the first request took effect, then the
+    transaction is looked for among the slots and the verdicts. None means that the slot is gone because it was decided.
+    `away` is the caller's trouble, if it found the coordinator away.
+    Raises OutcomeUnknown if the deadline passes, CoordinatorUnavailable if it passes while the coordinator is away (`stage`
+    says whether the intents may be filed), TransactionExpired if the transaction's owner was taken for dead, and its
+    refusal.
+    """
+    lead, transaction_id = filings[0].table.context, filings[0].member.intent.transaction_id
+    filed_again = any(filing.member.intent.filed_again for filing in filings)
+    heads = [filing.head for filing in filings]
+    current: list[Head] = []
+    sent_to: Sequence[CoordinatedTable] = ()
+    point("before-claim")
+    while True:
+        if deadline.over:
+            raise _too_late(transaction_id, sent_to, away) from away
+        try:
+            # check: formats-are-admitted-first (_admitting(filing.table.context, head) -> head or _head_of(filing.table.context))
+            current = [_admitting(filing.table.context, head) for filing, head in zip(filings, heads, strict=True)]
+            current = [_with_slots_left(filing.table.context, head, deadline) for filing, head in zip(filings, current, strict=True)]
+            heads = list(current)
+            # check: slots-in-all-tables-or-none (lead.coordination.apply -> (lambda s: [lead.coordination.apply([op])[0] for op in s]))
+            paths = lead.coordination.apply(_filing_ops(filings, current, filed_again=filed_again))[-len(filings) :]
+            point("after-claim")
+            return [claim_of(transaction_id, head.generation, str(path)) for head, path in zip(current, paths, strict=True)]
+        except ReplyLost:
+            claims = lead.after_lost_reply(transaction_id, partial(_filed, filings, current))
+            # check: slot-is-looked-for
+            if any(claims):
+                point("after-claim")
+                return claims
+            # either it never took effect, or it was committed and cleaned up already: the decision will look for that
+            # check: filed-again-is-said (True -> filed_again)
+            filed_again, sent_to, away = True, [filing.table for filing in filings], None
+        except ApplyRefused as refused:
+            if not lead.after_refusal(refused, transaction_id):  # another generation of slots was opened
+                heads = _newer_heads(filings, current, refused)
+            away = None
+        except CoordinatorUnavailable as trouble:  # nothing was sent
+            away = trouble
+            lead.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again: bool) -> list[Op]:
+    """The operations that make the slots, with checks of the trees and the transaction's owner (I11)."""
+    joint = Joint(tuple(each.table.location for each in filings)) if len(filings) > 1 else None
+    standing: list[Op] = []
+    slots: list[Op] = []
+    for filing, head in zip(filings, heads, strict=True):
+        context, intent = filing.table.context, filing.member.intent
+        # check: filed-while-the-owner-stands (None if slots else intent.transaction_id -> None)
+        standing += context.liveness_checks(None if slots else intent.transaction_id)
+        filed = intent if joint is None and filed_again == intent.filed_again else replace(intent, joint=joint, filed_again=filed_again)
+        slots.append(Create(context.tree.slot_prefix(head.generation, intent.transaction_id), filed.encode(), sequential=True))
+    return [*standing, *slots]
+
+
+def _filed(filings: Sequence[Filing], heads: Sequence[Head]) -> list[Claim | None]:
+    """The slots made by a request whose reply was lost. Raises the transaction's refusal, if that came first."""
+    transaction_id = filings[0].member.intent.transaction_id
+    claims = [find_slot(each.table.context, transaction_id, head) for each, head in zip(filings, heads, strict=True)]
+    refusals = () if any(claims) else (each.table.verdicts.refusal_of(transaction_id) for each in filings)
+    refusal = next(filter(None, refusals), None)
+    # check: refused-stays-refused
+    if refusal is not None:
+        raise refusal_error(refusal, transaction_id)
+    return claims
+
+
+def _newer_heads(filings: Sequence[Filing], heads: Sequence[Head], refused: ApplyRefused) -> list[Head | None]:
+    """The heads after a multi was refused. Raises NotATable if none of them moved: then nodes of a table are missing."""
+    newer: list[Head | None] = []
+    brought_back = False
+    for filing in filings:
+        brought_back |= filing.table.context.was_restored(getattr(refused.cause, "path", ""))
+        newer.append(_head_of(filing.table.context))
+    if newer == list(heads) and not brought_back:
+        path = str(getattr(refused.cause, "path", ""))
+        table = next((each.table for each in filings if path.startswith(each.table.context.tree.root)), filings[0].table)
+        raise NotATable(f"the coordinator's tree of {table.location} is gone or incomplete", location=table.location)
+    return newer
+
+
+def _head_of(context: TableContext) -> Head:
+    state = context.read_head()
+    if state is None:
+        raise NotATable(f"the coordinator knows no table at {context.tree.location} (any more)", location=context.tree.location)
+    return state[0]
+
+
+def _admitting(context: TableContext, head: Head | None) -> Head:
+    """The table's head, updated if necessary to say that its writers file intents of this release's format.
+
+    Older releases then know that such an intent is for newer releases, and not made up.
+    """
+    head = head or _head_of(context)
+    while head.intents < INTENT_FORMAT:
+        state = context.read_head()
+        if state is None:
+            raise context.missing_error()
+        head, node = state
+        raised = replace(head, intents=max(head.intents, INTENT_FORMAT))
+        try:
+            context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.liveness_checks()])
+        except ApplyRefused as refused:  # another client decided something, or made the same update
+            context.was_restored(getattr(refused.cause, "path", ""))
+        except ReplyLost:
+            context.barrier()
+        else:
+            return raised
+    return head
+
+
+def _with_slots_left(context: TableContext, head: Head, deadline: Deadline) -> Head:
+    """The table's head, of a generation whose slots can be numbered: ZooKeeper's counter is a signed 32-bit number.
+
+    The next client that files in a generation without numbers opens another one when no slot is left. It waits for that at most for its
+    patience: the owner of a slot may be dead, and only who has a later one decides it then. `Limits` leaves a thousand million numbers
+    for those who cannot wait.
+    """
+    limit = Deadline.after(min(context.limits.patience_s, deadline.left_s), context.clock)
+    # check: generations-end (while -> while False and)
+    while head.slot + 1 >= context.limits.generation_slots_max and not limit.over:
+        state = context.look()
+        if state is None:
+            raise context.missing_error()
+        # check: generations-are-drained (without not undecided(state.slots, state.head) and)
+        # check: generations-open-when-published (without and state.is_published)
+        if not undecided(state.slots, state.head) and state.is_published:
+            open_generation(context, state)
+        elif state.head.generation == head.generation:
+            context.clock.sleep(min(_PAUSE_S, limit.left_s))
+        head = _head_of(context)
+    return head
+
+
+def _too_late(transaction_id: str, sent_to: Sequence[CoordinatedTable], away: CoordinatorUnavailable | None) -> SluiceError:
+    """The error if the time of a transaction without slots is over; `away` if the coordinator was away until then.
+
+    It is certainly not filed, unless a request that filed it was sent and the reply was lost: then the verdicts of the
+    tables that it was `sent_to` show whether it was decided and cleaned up already.
+    """
+    # check: any-table-may-know-it (in sent_to -> in sent_to[:1])
+    if sent_to and (away is not None or any(table.verdicts.knows(transaction_id) for table in sent_to)):
+        return OutcomeUnknown(
+            f"the coordinator's replies were lost while transaction {transaction_id} was filed, until the time ran out; "
+            "ask outcome(transaction_id)",
+            transaction_id=transaction_id,
+            stage="intent",
+        )
+    if away is not None:
+        return CoordinatorUnavailable(
+            f"no slot could be claimed for transaction {transaction_id} in time ({away}); nothing is decided, the staged "
+            "data is kept and commit may be called again",
+            transaction_id=transaction_id,
+            stage="staged",
+        )
+    return OutcomeUnknown(
+        f"the time given was over before transaction {transaction_id} was filed: nothing is decided or visible, its staged data are "
+        "kept, and commit may be called again",
+        transaction_id=transaction_id,
+        stage="staged",
+    )
+
+
+# -- lists for people: the undecided transactions of a table, and those that were refused ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTransaction:
+    """An undecided transaction in its `slot` of the queue; `operation` is "" if this release cannot read its intent.
+
+    `claimed_ms` is the time of its slot by its owner's clock, `tables` are the locations of a transaction over several.
+    """
+
+    slot: int
+    transaction_id: str
+    operation: str = ""
+    client: ClientName = ClientName()
+    claimed_ms: int | None = None
+    read_version: int | None = None
+    isolation: str = ""
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTransaction:
+    """A transaction that was refused when its turn came, at about the time `decided_ms`."""
+
+    transaction_id: str
+    refusal: Refusal
+    decided_ms: int
+
+
+def list_queue(context: TableContext) -> list[QueuedTransaction]:
+    """The undecided transactions, in the order in which they will be decided. Decides nothing."""
+    state = state_now(context)
+    names = undecided(state.slots, state.head)
+    nodes = context.coordination.read_many([context.tree.slot(state.head.generation, name) for name in names])
+    waiting: list[QueuedTransaction] = []
+    for name, node in zip(names, nodes, strict=True):
+        if node is None:
+            continue  # decided since the look
+        try:
+            intent = read_intent(node.data, state.head)
+        except (MalformedRecord, UnknownFormat):
+            waiting.append(QueuedTransaction(name.sequence, name.transaction_id))
+            continue
+        tables = () if intent.joint is None else intent.joint.tables
+        described = (intent.operation, intent.client, intent.claimed_ms, intent.read_version, intent.isolation, tables)
+        waiting.append(QueuedTransaction(name.sequence, intent.transaction_id, *described))
+    return waiting
+
+
+def list_refused(context: TableContext) -> list[RefusedTransaction]:
+    """The refusals on record, newest first: those of the last days that were decided in the queue."""
+    state = state_now(context)
+    nodes = context.coordination.read_many([context.tree.verdict(name) for name in newest_first(state.records) if name.refusals])
+    records = [BatchRecord.decode(node.data) for node in nodes if node is not None]
+    refused = {
+        verdict.transaction_id: RefusedTransaction(verdict.transaction_id, verdict.refusal, record.rendering.ratified_ms)
+        for record in (*all_put_away(context), *records)
+        for verdict in record.verdicts
+        if verdict.refusal is not None
+    }
+    return sorted(refused.values(), key=lambda each: each.decided_ms, reverse=True)
+
+
+def state_now(context: TableContext) -> TableState:
+    """The table's state, not older than anything acknowledged before this call. Raises the error for a table that is gone."""
+    context.barrier()
+    state = context.look()
+    if state is None:
+        raise context.missing_error()
+    return state

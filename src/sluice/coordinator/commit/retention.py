@@ -11,7 +11,7 @@ from ..formats import MalformedRecord
 from ..leases.pins import pinned_versions
 from ..nodes.context import TableContext
 from ..nodes.identity import Owner, owner_of
-from ..nodes.layout import GRAVES, SlotName, VerdictName
+from ..nodes.layout import GRAVES, SlotName, newest_first
 from ..nodes.plans import close_owner, open_plans
 from ..nodes.presence import ClientNode, bury
 from ..nodes.records import BatchRecord, read_intent
@@ -102,7 +102,7 @@ def _busy(context: TableContext, session: CoordinationStore) -> frozenset[Owner]
             # check: filed-is-kept
             ids.update(slot.transaction_id for slot in slots if slot is not None)
         looked_at |= unseen
-    names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]
+    names = newest_first(session.children(tree.verdicts) or ())
     state = context.read_published()
     reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
     pending = [tree.verdict(name) for name in names if (name.generation, name.slot, name.version) > reached]

@@ -28,15 +28,13 @@ from ..nodes.identity import another_id
 from ..nodes.records import read_intent
 from ..publication.failure_points import point
 from ..rules.intent import Intent
-from ..rules.refusal import forgotten, refusal_error, withdrawal
+from ..rules.refusal import forgotten, refusal_error
 from ..service.clock import Deadline, Timeout, bounded_s, bounding
-from .decider import Decider, QueueView, Withdrawal
+from .decider import Batch, Decider, QueueView, Ratified, decide_without_slot
 from .decision import groupable
-from .filing import Filing, file_intents
 from .leg import FINISHED, Decide, Leg, Phase, Progress, Publish, ReadVerdicts, Step, next_step
-from .outcomes import Commit, Outcome
-from .queue import Claim, find_slot, undecided
-from .ratification import Batch, Ratified
+from .outcomes import Claim, Commit, Outcome
+from .queue import Filing, file_intents, find_slot, state_now, undecided
 from .table import TROUBLE, CoordinatedTable
 
 _PAUSE_AFTER_TROUBLE_S = 0.2
@@ -52,25 +50,22 @@ class CommitLoop:
         deadline: Deadline,
         *,
         ack: str = "published",
-        withdrawal: Withdrawal | None = None,
+        withdrawing: bool = False,
         home: int | None = None,
     ) -> None:
-        """With `withdrawal` it is refused for that reason if it is undecided.
+        """If its owner is `withdrawing` it, it is refused if it is undecided.
 
         `home` is the leg whose slot is decided, too, after another table refused the transaction.
         """
         self._decider = decider
         self._legs = legs
-        self._until_published = ack != "ratified"
-        self._withdrawal = withdrawal
-        self._home = home
+        self._progress = Progress(until_published=ack != "ratified", withdrawn=withdrawing, home=home)
         self._clock = legs[0].table.context.clock
         self._wake = self._clock.event()
         self._limit = deadline
-        self._committed = False
         self._refusal: NotCommitted | None = None
         self._unknown: UnknownFormat | None = None
-        self._conclude()
+        self._take_verdicts()
 
     def run(self, ratified: Sequence[Batch] = ()) -> dict[str, Commit]:
         """Look, step, look again, until it is decided and, with `ack` = "published", published; its commits by location.
@@ -79,18 +74,20 @@ class CommitLoop:
         OutcomeUnknown if the deadline passes before the decision.
         """
         self._take(ratified)
-        while not (self._known and self._next() is FINISHED):
+        while not (self._is_decided and self._next() is FINISHED):
             self._wake.clear()
-            known, acted = self._known, False
+            decided_before, acted = self._is_decided, False
             try:
-                step = self._look()
-                if step is not FINISHED:
-                    acted = self._perform(step)
+                for leg in self._legs:
+                    leg.look(self._wake, self._progress)
+                if all(leg.phase is Phase.GONE for leg in self._legs):
+                    raise self._legs[0].table.context.missing_error()
+                acted = self._perform(self._next())
             # check: trouble-with-deciding-is-waited-out
             except TROUBLE as trouble:
                 self._note(trouble)
                 self._wake.wait(min(_PAUSE_AFTER_TROUBLE_S, self._limit.left_s))
-            if self._limit.over and self._known == known:
+            if self._limit.over and self._is_decided == decided_before:
                 self._give_up()
                 break
             if not acted:
@@ -105,27 +102,12 @@ class CommitLoop:
         return {leg.table.location: leg.commit for leg in self._legs if leg.commit is not None}
 
     @property
-    def _known(self) -> bool:
-        return self._committed or self._refusal is not None
-
-    def _look(self) -> Step:
-        """Look at every leg; returns the next step."""
-        for leg in self._legs:
-            leg.look(self._wake, until_published=self._until_published, withdrawn=self._withdrawal is not None)
-        if all(leg.phase is Phase.GONE for leg in self._legs):
-            raise self._legs[0].table.context.missing_error()
-        return self._next()
+    def _is_decided(self) -> bool:
+        return self._progress.committed or self._progress.refused
 
     def _next(self) -> Step:
         """The next step, from what is known of the legs."""
-        progress = Progress(
-            committed=self._committed,
-            refused=self._refusal is not None,
-            until_published=self._until_published,
-            withdrawn=self._withdrawal is not None,
-            home=self._home,
-        )
-        return next_step(progress, [leg.seen for leg in self._legs])
+        return next_step(self._progress, [leg.seen for leg in self._legs])
 
     def _perform(self, step: Step) -> bool:
         """Perform a step; returns whether it may have changed what the next look shows."""
@@ -146,23 +128,20 @@ class CommitLoop:
         leg = self._legs[step.leg]
         for i in step.overdue:
             self._legs[i].patience.used()
-        if step.leg in step.overdue and self._moves(leg):
-            return True
+        if step.leg in step.overdue:  # publish what its table waits for; trouble with it prevents no decision, which keeps to the room left
+            try:
+                if leg.publish_pending():
+                    return True
+            except UnknownFormat:  # a client of the newer release goes on, and this one neither publishes nor decides
+                raise
+            # check: trouble-with-publishing-is-no-obstacle
+            except TROUBLE as trouble:
+                self._note(trouble)
         state: TableState | None = leg.state or leg.table.context.look()
-        batches = () if state is None else self._decider.decide(QueueView(leg.table, state), self._withdrawal)
+        withdrawn = leg.transaction_id if self._progress.withdrawn else None
+        batches = () if state is None else self._decider.decide(QueueView(leg.table, state), withdrawn)
         self._take(batches)
         return bool(batches)
-
-    def _moves(self, leg: Leg) -> bool:
-        """Publish what its table waits for; whether that moved. Trouble with it prevents no decision: deciding keeps to the room left."""
-        try:
-            return leg.publish_pending()
-        except UnknownFormat:  # a client of the newer release goes on, and this one neither publishes nor decides
-            raise
-        # check: trouble-with-publishing-is-no-obstacle
-        except TROUBLE as trouble:
-            self._note(trouble)
-            return False
 
     def _take(self, batches: Sequence[Batch]) -> None:
         """Take the verdicts from batches that this client ratified, and publish them.
@@ -174,8 +153,8 @@ class CommitLoop:
             if leg is not None:
                 leg.table.alone = len(batch.record.verdicts) == 1
                 self._take_verdicts(partial(leg.take_verdict, batch.record))
-                # check: answered-when-published (without and not self._until_published)
-            if leg is not None and leg.commit is not None and not self._until_published:
+            # check: answered-when-published (without and not self._progress.until_published)
+            if leg is not None and leg.commit is not None and not self._progress.until_published:
                 batch.table.background.submit(batch.publish)
                 continue
             try:
@@ -188,29 +167,29 @@ class CommitLoop:
     # -- the outcome -------------------------------------------------------------------------------------------------
 
     def _take_verdicts(self, *verdicts: Callable[[], object]) -> None:
-        """Take verdicts; the first refusal counts."""
-        try:
-            for each in verdicts:
-                each()
-        except NotCommitted as refusal:
-            self._refusal = self._refusal or refusal
-        self._conclude()
-
-    def _conclude(self) -> None:
-        """Determine the outcome from the verdicts once those of all tables were read.
+        """Take verdicts, of which the first refusal counts, and determine the outcome once those of all tables were read.
 
         If a table has no record of the decision, the other tables' answer applies (I11). That happens in a table that was
         only read, after the record of its batch was pruned: no version in its log has it.
         """
-        if self._known or not all(leg.verdict_read for leg in self._legs):
+        try:
+            for each in verdicts:
+                each()
+        except NotCommitted as refusal:
+            self._refuse(refusal)
+        if self._is_decided or not all(leg.verdict_read for leg in self._legs):
             return
         lead = self._legs[0]
         # check: forgotten-where-it-was-read (any -> all)
         if any(leg.commit is not None for leg in self._legs):
-            self._committed = True
+            self._progress = self._progress._replace(committed=True)
             self._limit = Deadline.after(bounded_s(lead.table.context.limits.publication_wait_s), self._clock)
         else:
-            self._refusal = refusal_error(forgotten(lead.transaction_id), lead.transaction_id)
+            self._refuse(refusal_error(forgotten(lead.transaction_id), lead.transaction_id))
+
+    def _refuse(self, refusal: NotCommitted) -> None:
+        self._refusal = self._refusal or refusal
+        self._progress = self._progress._replace(refused=True)
 
     # -- trouble -----------------------------------------------------------------------------------------------------
 
@@ -221,7 +200,7 @@ class CommitLoop:
     def _give_up(self) -> None:
         """Return to the caller at the end of the time: what is ratified is committed. Raises OutcomeUnknown for the rest."""
         transaction_id = self._legs[0].transaction_id
-        if self._committed:
+        if self._progress.committed:
             versions = {leg.table.location: leg.commit.version for leg in self._legs if leg.commit is not None}
             _log.warning("transaction %s is committed as %s; publication is pending", transaction_id, versions)
             return
@@ -257,7 +236,7 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
             filing.table.publisher.recent_files.require_sound()
             filing.table.guard.require_free(filing.member)
     directly = len(filings) == 1 and filings[0].table.tries_directly and not deadline.over
-    legs, batches, away = _decided_at_once(decider, filings) if directly else ([], (), None)
+    legs, batches, away = _decided_at_once(filings) if directly else ([], (), None)
     if not legs:
         legs = _filed(filings, deadline, away)
     commits = CommitLoop(decider, legs, deadline, ack=ack).run(batches)
@@ -272,7 +251,7 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
     return commits
 
 
-def _decided_at_once(decider: Decider, filings: list[Filing]) -> tuple[list[Leg], Sequence[Batch], CoordinatorUnavailable | None]:
+def _decided_at_once(filings: list[Filing]) -> tuple[list[Leg], Sequence[Batch], CoordinatorUnavailable | None]:
     """The leg and the batch of a transaction that was ratified on the fast path; no leg: it must claim a slot.
 
     The trouble says that the coordinator was away, and that nothing was sent.
@@ -281,7 +260,7 @@ def _decided_at_once(decider: Decider, filings: list[Filing]) -> tuple[list[Leg]
     table, member = filing.table, filing.member
     intent = member.intent
     try:
-        done, batches = decider.decide_without_slot(table, member)
+        done, batches = decide_without_slot(table, member)
     except Unavailable as trouble:  # reading failed
         _log.info("transaction %s queues: %s", intent.transaction_id, trouble)
         return [], (), trouble if isinstance(trouble, CoordinatorUnavailable) else None
@@ -301,10 +280,19 @@ def _filed(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnava
     try:
         claims = file_intents(filings, deadline, away)
     except TransactionExpired:
-        commit = _by_another(filings[0].table, filings[0].member.intent.transaction_id, deadline) if alone else None
-        if commit is None:
+        if not alone:
             raise
-        return [Leg.ratified(filings[0].table, commit)]
+        # another process may have committed the plan and closed it: under this id, or one it was filed under again
+        table, transaction_id = filings[0].table, filings[0].member.intent.transaction_id
+        table.context.barrier()
+        for _ in range(_ATTEMPTS_LOOKED_AT):
+            outcome = table.verdicts.search(transaction_id, deadline=deadline)
+            if outcome.commit is not None:
+                return [Leg.ratified(table, replace(outcome.commit, repeated=True))]
+            if outcome.error is None:
+                break
+            transaction_id = another_id(transaction_id)
+        raise
     return [
         Leg.of(
             each.table,
@@ -316,17 +304,6 @@ def _filed(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnava
         )
         for each, claim in zip(filings, claims, strict=True)
     ]
-
-
-def _by_another(table: CoordinatedTable, transaction_id: str, deadline: Deadline) -> Commit | None:
-    """The commit of a plan that another process committed and closed: under this id, or one it was filed under again."""
-    table.context.barrier()
-    for _ in range(_ATTEMPTS_LOOKED_AT):
-        outcome = table.verdicts.search(transaction_id, deadline=deadline)
-        if outcome.error is None:
-            return None if outcome.commit is None else replace(outcome.commit, repeated=True)
-        transaction_id = another_id(transaction_id)
-    return None
 
 
 # -- outcomes ------------------------------------------------------------------------------------------------------------
@@ -347,10 +324,13 @@ def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout,
             if intent is None or intent.joint is None or intent.transaction_id != transaction_id:
                 legs, home = [Leg.of(table, transaction_id, claim, intent)], None
             else:
-                legs = [_leg_in(table.beside(location), transaction_id) for location in intent.joint.tables]
+                legs = []
+                for each in map(table.beside, intent.joint.tables):
+                    state = each.context.read_head()
+                    slot = None if state is None else find_slot(each.context, transaction_id, state[0])
+                    legs.append(Leg.of(each, transaction_id, slot, alone=False))
                 home = next((i for i, leg in enumerate(legs) if leg.table is table), None)
-            against = Withdrawal(transaction_id, withdrawal(transaction_id)) if withdrawing else None
-            commit = CommitLoop(Decider(table), legs, deadline, withdrawal=against, home=home).run().get(table.location)
+            commit = CommitLoop(Decider(table), legs, deadline, withdrawing=withdrawing, home=home).run().get(table.location)
         except NotCommitted as refused:
             return Outcome.refused(refused)
         return Outcome("unknown") if commit is None else Outcome.committed(commit)
@@ -388,13 +368,6 @@ def _search(table: CoordinatedTable, transaction_id: str, after: int, deadline: 
             )
 
 
-def _leg_in(table: CoordinatedTable, transaction_id: str) -> Leg:
-    """The leg of a transaction over several tables in one of them."""
-    state = table.context.read_head()
-    claim = None if state is None else find_slot(table.context, transaction_id, state[0])
-    return Leg.of(table, transaction_id, claim, alone=False)
-
-
 def see_published(table: CoordinatedTable, commit: Commit) -> Commit:
     """Another client's commit, once it is published; unpublished if that takes longer than its time."""
     if commit.published:
@@ -410,11 +383,7 @@ def settle_queue(table: CoordinatedTable, deadline: Deadline) -> None:
 
     Raises OutcomeUnknown if the deadline passes before that.
     """
-    context = table.context
-    context.barrier()
-    state = context.look()
-    if state is None:
-        raise context.missing_error()
+    state = state_now(table.context)
     names = undecided(state.slots, state.head)
     if names:  # when the last one is decided, so are the others (I3)
         outcome_of(table, names[-1].transaction_id, deadline, after=state.head.version)

@@ -1,21 +1,53 @@
 """Named consumers: a position in a table's changes, and the lease whose holder may move it.
 
-The holder of the lease is the consumer. The position is written in a multi that checks the lease, so that a holder that was
-paused while another one took over cannot move it; and the commits it makes depend on the lease like on any other (I9).
+::
+
+    /tables/<key>/consumers/<name>     data: ConsumerRecord; written only in a multi that checks its holder's lease
+    /names/<place>/leases              the lease of the consumer: its holder is the consumer
+
+A holder that was paused while another one took over cannot move the position; and the commits it makes depend on the lease
+like on any other (I9).
 """
 
 from __future__ import annotations
 
+from dataclasses import field
+from typing import ClassVar
+
 from ..errors import LeaseLost
-from ..nodes.consumer_records import ConsumerRecord, place_of_consumer
+from ..formats import CONSUMER_FORMAT, Record, node_data
 from ..nodes.context import TableContext
-from ..nodes.lease_records import EXCLUSIVE
+from ..nodes.layout import Place
+from ..nodes.records import EXCLUSIVE
+from ..rules.intent import ClientName
 from ..service.clock import Timeout
-from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
+from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write, nodes_below
+from .blocking import LeaseEntry, list_leases
 from .granting import Wanted
 from .guard import make_child
 from .lease import Lease, TableLeases, acquire
-from .listing import LeaseEntry, list_leases
+
+
+@node_data
+class ConsumerRecord(Record):
+    """A consumer's position: `version` is the last version of the table that it consumed, -1 for none.
+
+    Of the version after it, it consumed the first `files` of the files in which that version's changes lie.
+    `run` is raised by each reset, so that positions that outputs recorded before do not count any more. `into` are the locations
+    of its outputs, which record the position, too. `client` moved it last, at `moved_ms` by its clock (both are only shown).
+    """
+
+    KIND: ClassVar = "consumer"
+    FORMAT: ClassVar = CONSUMER_FORMAT
+
+    name: str
+    version: int
+    files: int = 0
+    run: int = 0
+    into: tuple[str, ...] = ()
+    moved_ms: int = 0
+    client: ClientName = field(default_factory=ClientName)
+    format: int = CONSUMER_FORMAT
 
 
 class Hold:
@@ -96,7 +128,7 @@ def hold_consumer(context: TableContext, name: str, wait_s: Timeout | None) -> H
     Waits for `wait_s` seconds until another instance releases it (None: without limit). Raises LeaseHeld, which names the holder,
     DeadlockDetected, CoordinatorUnavailable.
     """
-    place = place_of_consumer(_table_id(context), name)
+    place = _place_of(_table_id(context), name)
     lease = acquire(TableLeases.of(context).home, [Wanted(place, EXCLUSIVE, name=f"consumer {name}")], wait_s, bound=False)
     try:
         node = context.in_session(lambda session: session.read(context.tree.consumer(name)))
@@ -108,17 +140,13 @@ def hold_consumer(context: TableContext, name: str, wait_s: Timeout | None) -> H
 
 def consumers_of(context: TableContext) -> list[tuple[ConsumerRecord, LeaseEntry | None]]:
     """The consumers of a table that have a position, by name, each with the lease by which somebody holds it."""
-    tree, table_id = context.tree, _table_id(context)
-    names = context.in_session(lambda session: session.children(tree.consumers)) or []
-    paths = [f"{tree.consumers}/{name}" for name in names]
-    nodes = context.in_session(lambda session: session.read_many(paths))
-    records = sorted((ConsumerRecord.decode(node.data) for node in nodes if node is not None), key=lambda each: each.name)
-    return [(record, _holder(context, table_id, record.name)) for record in records]
-
-
-def _holder(context: TableContext, table_id: str, name: str) -> LeaseEntry | None:
-    entries = list_leases(context.coordination, place_of_consumer(table_id, name))
-    return next((each for each in entries if each.held), None)
+    table_id = _table_id(context)
+    nodes = context.in_session(lambda session: nodes_below(session, context.tree.consumers))
+    states: list[tuple[ConsumerRecord, LeaseEntry | None]] = []
+    for record in sorted((ConsumerRecord.decode(node.data) for node in nodes), key=lambda each: each.name):
+        leases = list_leases(context.coordination, _place_of(table_id, record.name))
+        states.append((record, next((each for each in leases if each.held), None)))
+    return states
 
 
 def _table_id(context: TableContext) -> str:
@@ -126,3 +154,8 @@ def _table_id(context: TableContext) -> str:
     if head is None:
         raise context.missing_error()
     return head[0].table_id
+
+
+def _place_of(table_id: str, name: str) -> Place:
+    """What the lease of a consumer is taken on."""
+    return Place.of_name(f"consumer {name} of {table_id}")

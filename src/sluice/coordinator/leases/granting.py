@@ -20,20 +20,17 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
-from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
-from ..nodes.lease_places import NAMES, LeaseName, Place
-from ..nodes.lease_records import WAITS, Grants, LeaseNode, WaitNode
+from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
+from ..nodes.layout import NAMES, TABLES, WAITS, LeaseName, Place
+from ..nodes.records import Grants, LeaseNode, WaitNode
 from ..rules.intent import ClientName
-from ..service.address import Address
 from ..service.clock import Clock, Deadline, SystemClock, bounding
-from ..service.connect import connect
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NoNode, Op, ReplyLost, Write
-from .deadlocks import find_cycle
+from .blocking import find_cycle
 from .guard import breaker, held_facts, held_in_words, make_child
 from .scopes import clash
 
@@ -61,11 +58,6 @@ class LeaseClient:
     in_background: Callable[[Callable[[], None], str], None] = run_in_background
     """Runs background work: watching held leases, and removing nodes that could not be removed at once."""
 
-    @staticmethod
-    def at(coordinator: str | None, client: ClientName) -> LeaseClient:
-        """The coordinator at this address."""
-        return LeaseClient(partial(connect, coordinator), repr(Address.parse(coordinator)), client=client)
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Wanted:
@@ -86,14 +78,15 @@ class LeaseRequest:
         self.home = home
         self.guid = uuid.uuid4().hex
         self._guids = {self.guid}
-        self.wanted = sorted(wanted)
         self.nodes: dict[str, LeaseNode] = {}
         """The requests by the paths of their nodes."""
         self.store = home.connect()
         self.token = 0
         now = home.clock.now_ms()
-        self._asked = [LeaseNode(w.mode, w.where, dict(w.partition_types), w.name, home.client, now, tuple(holds)) for w in self.wanted]
-        self._places = sorted({w.place for w in self.wanted})
+        self._asked = [
+            (w.place, LeaseNode(w.mode, w.where, dict(w.partition_types), w.name, home.client, now, tuple(holds))) for w in sorted(wanted)
+        ]
+        self._places = sorted({w.place for w in wanted})
         announces = len(self._places) > 1 or bool(holds)
         self._wait = WaitNode(self.guid, tuple(p.leases for p in self._places), tuple(holds)) if announces else None
         self._seen: dict[str, LeaseNode] = {}
@@ -123,7 +116,7 @@ class LeaseRequest:
 
     def _begin_again(self, lost: SessionLost) -> None:
         """Queue again after the session was lost, and the place in the queue with it. Leases held in that session are lost, too."""
-        if any(node.holds for node in self._asked):
+        if any(node.holds for _, node in self._asked):
             raise LeaseLost(
                 f"the session with the coordinator was lost ({lost.message}), and with it the leases held in it: take them again"
             ) from lost
@@ -138,15 +131,14 @@ class LeaseRequest:
 
     def _file(self) -> None:
         ops: list[Op] = [
-            Create(w.place.node(LeaseName.prefix(self.guid)), asked.encode(), ephemeral=True, sequential=True)
-            for w, asked in zip(self.wanted, self._asked, strict=True)
+            Create(place.node(LeaseName.prefix(self.guid)), node.encode(), ephemeral=True, sequential=True) for place, node in self._asked
         ]
         if self._wait is not None:
             ops.append(Create(self._wait.path, self._wait.encode(), ephemeral=True))
         while True:
             try:
-                created = [str(path) for path in self.store.apply(ops)[: len(self.wanted)]]
-                self.nodes = dict(zip(created, self._asked, strict=True))
+                created = [str(path) for path in self.store.apply(ops)[: len(self._asked)]]
+                self.nodes = {path: node for path, (_, node) in zip(created, self._asked, strict=True)}
             except ApplyRefused as refused:
                 if not isinstance(refused.cause, NoNode):
                     raise
@@ -163,19 +155,18 @@ class LeaseRequest:
 
     def _found(self) -> bool:
         """Whether a multi whose reply was lost took effect: the nodes carry its GUID."""
-        found: dict[str, LeaseNode] = {}
+        self.nodes = {}
         for place in self._places:
             names = [n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None and n.guid == self.guid]
-            asked = [a for w, a in zip(self.wanted, self._asked, strict=True) if w.place == place]
-            found |= {place.node(name): each for name, each in zip(sorted(names), asked, strict=False)}
-        self.nodes = found
-        return bool(found)
+            asked = [node for at, node in self._asked if at == place]
+            self.nodes |= {place.node(name): node for name, node in zip(sorted(names), asked, strict=False)}
+        return bool(self.nodes)
 
     def _make_places(self) -> None:
         self.store.ensure_path(NAMES)
         self.store.ensure_path(WAITS)
         for place in self._places:
-            if place.is_table:
+            if place.root.startswith(f"{TABLES}/"):
                 make_child(self.store, place.leases, str(place))
             else:
                 self.store.ensure_path(place.leases)
@@ -210,7 +201,7 @@ class LeaseRequest:
             children = self._children(place)
             # a server that lags may still show requests of a former session
             mine = [(name, node) for name in children if (node := self.nodes.get(place.node(name))) is not None]
-            if len(mine) != sum(w.place == place for w in self.wanted):
+            if len(mine) != sum(at == place for at, _ in self._asked):
                 self._lost(place)
             before = [name for name in children if name.guid not in self._guids and name < max(mine)[0]]
             # check: nearest-in-the-way-is-waited-for (reversed(before) -> reversed(before[:1]))
@@ -231,9 +222,9 @@ class LeaseRequest:
                 self._seen[path] = LeaseNode.understood(node.data)
         return names
 
-    def _lost(self, place: Place) -> None:
-        node = self.store.read(place.leases)
-        raise LeaseLost(f"the request for {self._in_words()} is gone{breaker(node, self.nodes)}: ask again", facts={"place": str(place)})
+    def _lost(self, place: Place) -> NoReturn:
+        how = breaker(self.store, self.nodes)
+        raise LeaseLost(f"the request for {self._in_words()} is gone{how}: ask again", facts={"place": str(place)})
 
     def _refuse_cycle(self) -> None:
         """Raise DeadlockDetected if the requests in the way wait for leases held here, and this request is the newest of the cycle.
@@ -252,7 +243,7 @@ class LeaseRequest:
             )
 
     def _in_words(self) -> str:
-        return ", ".join(f"the {w.mode} lease on {w.place}{f' ({w.where})' if w.where else ''}" for w in self.wanted)
+        return ", ".join(f"the {node.mode} lease on {place}{f' ({node.where})' if node.where else ''}" for place, node in self._asked)
 
     # -- granting ----------------------------------------------------------------------------------------------------
 
@@ -266,10 +257,9 @@ class LeaseRequest:
             node = self.store.read(place.leases)
             if node is None:
                 self._lost(place)
-                return False
             # List after reading the grants, so that the list has every granted node that exists.
             children = self.store.children(place.leases) or []
-            grants = Grants.readable(node.data) or Grants(tuple(n for n in children if LeaseName.parse(n)))
+            grants = Grants.understood(node.data, children)
             names = [path.rpartition("/")[2] for path in self.nodes if Place.of_node(path) == place]
             # check: grants-are-written-by-comparison (node.version -> ANY_VERSION)
             ops.append(Write(place.leases, grants.with_granted(names, existing=children).encode(), node.version))
@@ -319,7 +309,7 @@ def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:
             continue  # gone, with the session at the latest
         except ReplyLost:
             left.append(path)
-        except (CoordinatorUnavailable, Unavailable) as away:
+        except Unavailable as away:
             _log.warning("the lease node %s is removed later: %s", path, away)
             left.append(path)
     return left

@@ -15,12 +15,12 @@ from typing import Any, Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import NotATable, Unavailable
 from ..nodes.context import TableContext
-from ..nodes.lease_places import LeaseName, Place
-from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseNode
+from ..nodes.layout import LeaseName, Place
+from ..nodes.records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseNode
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
 from ..rules.winner import Member
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op, make_node
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Op, make_node
 from ..times import text_of
 from .scopes import reads_in, scopes_meet, writes_in
 
@@ -29,11 +29,40 @@ LOST: Final = "lease-lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """A granted lease: its node's path and its request."""
+class Request:
+    """A request for a lease: the name and the path of its node, what it says, and the fencing token of its holder."""
 
+    name: LeaseName
     path: str
-    request: LeaseNode
+    node: LeaseNode
+    token: int
+
+
+def read_requests(store: CoordinationStore, place: Place, names: Iterable[str] | None = None) -> list[Request]:
+    """The requests of a place, or those of these names, in the order they were made."""
+    children = names if names is not None else store.children(place.leases) or ()
+    ordered = sorted(name for name in map(LeaseName.parse, children) if name is not None)
+    nodes = store.read_many([place.node(name) for name in ordered])
+    return [
+        Request(name, node.path, LeaseNode.understood(node.data), node.created_zxid)
+        for name, node in zip(ordered, nodes, strict=True)
+        if node is not None
+    ]
+
+
+def read_granted(store: CoordinationStore, place: Place) -> tuple[int, tuple[Request, ...]] | None:
+    """The version of a place's `leases` node, then the granted requests; None if there is no such node.
+
+    In this order, no grant of that version is missed.
+    """
+    node = store.read(place.leases)
+    if node is None:
+        return None
+    if not node.data:
+        return node.version, ()
+    children = store.children(place.leases) or ()
+    granted = Grants.understood(node.data, children).granted
+    return node.version, tuple(read_requests(store, place, [name for name in children if name in granted]))
 
 
 def held_in_words(facts: Mapping[str, Any]) -> str:
@@ -52,24 +81,23 @@ def held_in_words(facts: Mapping[str, Any]) -> str:
 
 def held_facts(path: str, lease: LeaseNode) -> dict[str, Any]:
     """The holder of a lease as facts of an error."""
-    return {
-        "lease": path,
-        "mode": lease.mode,
-        "where": lease.where,
-        "name": lease.name,
-        "holder": lease.client.application,
-        "host": lease.client.host,
-        "pid": lease.client.pid,
-        "since_ms": lease.since_ms,
-    }
+    holder = {"holder": lease.client.application, "host": lease.client.host, "pid": lease.client.pid, "since_ms": lease.since_ms}
+    return {"lease": path, "mode": lease.mode, "where": lease.where, "name": lease.name, **holder}
 
 
-def breaker(leases: Node | None, nodes: Collection[str]) -> str:
-    """The words after "is gone" that name the user who broke one of the leases; "" if no record names one."""
-    grants = None if leases is None else Grants.readable(leases.data)
-    names = {path.rpartition("/")[2] for path in nodes}
-    found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)
-    return "" if found is None else f", broken by {found.by}{f' ({found.reason})' if found.reason else ''}"
+def list_broken(store: CoordinationStore, place: Place) -> tuple[Broken, ...]:
+    """The last leases of a place that were broken, oldest first."""
+    node = store.read(place.leases)
+    return () if node is None else Grants.understood(node.data, ()).broken
+
+
+def breaker(store: CoordinationStore, paths: Collection[str]) -> str:
+    """The words after "is gone" that name the user who broke one of these leases; "" if no record names one."""
+    for place in dict.fromkeys(place for path in paths if (place := Place.of_node(path)) is not None):
+        for broken in list_broken(store, place):
+            if place.node(broken.node) in paths:
+                return f", broken by {broken.by}{f' ({broken.reason})' if broken.reason else ''}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +109,7 @@ class LeaseView:
 
     path: str = ""
     version: int = ANY_VERSION
-    granted: tuple[Granted, ...] = ()
+    granted: tuple[Request, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
 
     def objection(self, member: Member) -> Refusal | None:
@@ -95,13 +123,13 @@ class LeaseView:
             return Refusal(LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost})
         for lease in self.granted:
             if self._stops(member, lease):
-                facts = held_facts(lease.path, lease.request)
+                facts = held_facts(lease.path, lease.node)
                 message = f"another client has {held_in_words(facts)}; wait until it is released, or see `sluice leases`"
                 return Refusal(HELD, "LeaseHeld", message, facts=facts)
         return None
 
-    def _stops(self, member: Member, lease: Granted) -> bool:
-        intent, mine, theirs = member.intent, member.footprint, lease.request
+    def _stops(self, member: Member, lease: Request) -> bool:
+        intent, mine, theirs = member.intent, member.footprint, lease.node
         if lease.path in intent.leases or theirs.mode == PASSING:
             return False
         if theirs.mode == TURN:
@@ -110,12 +138,10 @@ class LeaseView:
             return not mine.plain_append and writes_in(mine, theirs)
         if theirs.mode == EXCLUSIVE:
             return writes_in(mine, theirs) or reads_in(mine, theirs)
-        return writes_in(mine, theirs) and not any(self._shares(path, theirs) for path in intent.leases)
-
-    def _shares(self, path: str, theirs: LeaseNode) -> bool:
-        """Whether the node is a lease of this table that was granted beside a shared lease that it meets."""
-        mine = next((each.request for each in self.granted if each.path == path), None)
-        return mine is not None and scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
+        own = [each.node for each in self.granted if each.path in intent.leases]  # granted beside this shared lease
+        return writes_in(mine, theirs) and not any(
+            scopes_meet(each.where, each.partition_types, theirs.where, theirs.partition_types) for each in own
+        )
 
     def checks(self, committed: Iterable[Intent], refused: Iterable[Refusal]) -> list[Check]:
         """The checks with which a batch is ratified: of the view, each lease relied on (I9), and each lease that caused a refusal."""
@@ -126,16 +152,10 @@ class LeaseView:
         # check: leases-relied-on-are-checked (without relied_on |)
         # check: leases-in-the-way-are-checked (without | in_the_way)
         # check: grants-are-compared (without Check(self.path, self.version),)
-        return [Check(self.path, self.version), *(Check(path, ANY_VERSION) for path in sorted(relied_on | in_the_way))]
+        return [Check(self.path, self.version), *[Check(path, ANY_VERSION) for path in sorted(relied_on | in_the_way)]]
 
 
 NO_LEASES: Final = LeaseView()
-
-
-def granted_names(data: bytes, children: Sequence[str]) -> list[str]:
-    """The names of existing nodes that are granted; all existing ones if the grants cannot be read."""
-    grants = Grants.readable(data)
-    return [name for name in children if LeaseName.parse(name) is not None and (grants is None or name in grants.granted)]
 
 
 def make_child(store: CoordinationStore, path: str, location: str) -> None:
@@ -161,14 +181,17 @@ class LeaseGuard:
         needed = sorted({path for intent in intents for path in intent.leases})
         if self._free is not None and not needed:
             return self._free
-        version, granted = self._look(self._place)
-        view = LeaseView(self._place.leases, version, granted)
+        session, place = self._context.coordination, self._place
+        while (there := read_granted(session, place)) is None:
+            make_child(session, place.leases, self._context.tree.location)  # the tree was made by a release without leases
+        version, granted = there
+        view = LeaseView(place.leases, version, granted)
         self._free = None if granted else view
         if not needed:
             return view
         # check: lost-leases-are-found (frozenset(needed) - self._holding(needed, granted) -> frozenset())
         gone = frozenset(needed) - self._holding(needed, granted)
-        return replace(view, gone={path: self._why_gone(path) for path in gone})
+        return replace(view, gone={path: breaker(self._context.coordination, [path]) for path in gone})
 
     def require_free(self, member: Member) -> None:
         """Raise LeaseHeld or LeaseLost for a transaction that would be refused now. Nothing is filed, and its id stays unused.
@@ -194,31 +217,11 @@ class LeaseGuard:
             self._free = None
         return outdated
 
-    def _look(self, place: Place) -> tuple[int, tuple[Granted, ...]]:
-        """The version of a place's `leases` node, then the granted leases. In this order, no grant of that version is missed."""
-        session = self._context.coordination
-        node = session.read(place.leases)
-        while node is None:
-            make_child(session, place.leases, self._context.tree.location)  # the tree was made by a release without leases
-            node = session.read(place.leases)
-        if not node.data:
-            return node.version, ()
-        names = granted_names(node.data, session.children(place.leases) or ())
-        paths = [place.node(name) for name in names]
-        nodes = session.read_many(paths)
-        return node.version, tuple(Granted(p, LeaseNode.understood(n.data)) for p, n in zip(paths, nodes, strict=True) if n is not None)
-
-    def _holding(self, paths: Sequence[str], granted: Sequence[Granted]) -> frozenset[str]:
-        """The paths that are leases held now, in any place."""
-        mine = {each.path for each in granted}
-        places = {place for path in paths if path not in mine and (place := Place.of_node(path)) is not None and place != self._place}
-        elsewhere = {each.path for place in places for each in self._elsewhere(place)}
-        return frozenset(path for path in paths if path in mine or path in elsewhere)
-
-    def _why_gone(self, path: str) -> str:
-        place = Place.of_node(path)
-        return "" if place is None else breaker(self._context.coordination.read(place.leases), [path])
-
-    def _elsewhere(self, place: Place) -> tuple[Granted, ...]:
-        there = self._context.coordination.read(place.leases)
-        return () if there is None else self._look(place)[1]
+    def _holding(self, paths: Sequence[str], granted: Sequence[Request]) -> frozenset[str]:
+        """The leases held now in the places of these paths."""
+        held = {each.path for each in granted}
+        elsewhere = {place for path in paths if path not in held and (place := Place.of_node(path)) is not None}
+        for place in elsewhere - {self._place}:
+            _, leases = read_granted(self._context.coordination, place) or (0, ())
+            held |= {each.path for each in leases}
+        return frozenset(held)

@@ -1,4 +1,4 @@
-"""Leases: how one is held, how its loss is noticed, and how a table's leases are requested.
+"""Leases: how programs request them, one or several at once, how one is held, and how its loss is noticed.
 
 A lease is held while its node exists, and the node exists as long as its owner's session. No clock takes part: a process
 that was paused beyond its session goes on believing that it holds the lease, and learns the truth at its next look. So that
@@ -26,26 +26,34 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from types import TracebackType
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Final, Protocol, TypeAlias
 
 from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
-from ...storage.errors import Unavailable
+from ...storage.errors import InvalidRequest, Unavailable
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import parse_schema
 from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted, SessionLost
+from ..limits import DEFAULT_TIMEOUT_S
 from ..nodes.context import TableContext
-from ..nodes.lease_places import Place
-from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, LeaseNode
+from ..nodes.layout import Place
+from ..nodes.presence import this_client
+from ..nodes.records import EXCLUSIVE, PASSING, TURN, LeaseNode
 from ..service.address import Address
-from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
+from ..service.clock import Deadline, Timeout, bounding
+from ..service.connect import connect
 from ..service.store import CoordinationStore
 from .granting import LeaseClient, LeaseRequest, Wanted, let_go
 from .guard import breaker, held_in_words
 from .scopes import PartitionScope
 
+_log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 _LAST_LOOK_S: Final = 2.0
@@ -55,7 +63,7 @@ _of_thread = threading.local()
 
 
 @checked
-class Lease:
+class Lease(AbstractContextManager["Lease"]):
     """One or more leases that were granted together; made by `acquire`. A context manager that releases them at its end.
 
     `token` only grows from one holder of a place to the next (a fencing token): a system outside sluice can refuse a token
@@ -68,7 +76,8 @@ class Lease:
         self.home = home
         self.token = request.token
         self.lost = threading.Event()
-        self._nodes: dict[str, LeaseNode] = dict(request.nodes)
+        self.nodes: Mapping[str, LeaseNode] = MappingProxyType(dict(request.nodes))
+        """The granted requests, by the paths of their nodes."""
         self._store: CoordinationStore = request.store
         self._pid = os.getpid()
         self._released = False
@@ -77,14 +86,9 @@ class Lease:
         self._why = ""
 
     @property
-    def nodes(self) -> dict[str, LeaseNode]:
-        """The granted requests, by the paths of their nodes."""
-        return dict(self._nodes)
-
-    @property
     def reference(self) -> str:
         """The nodes as one text, for a process that commits on behalf of this one; Spark's write option `lease` takes it."""
-        return ",".join(self._nodes)
+        return ",".join(self.nodes)
 
     @property
     def held(self) -> bool:
@@ -102,12 +106,12 @@ class Lease:
         The answer holds for the moment of the question only: the holder may be paused right after it.
         """
         if not self.counts:
-            raise LeaseLost(f"{self} was released", facts={"lease": list(self._nodes)})
+            raise LeaseLost(f"{self} was released", facts={"lease": list(self.nodes)})
         with bounding(timeout_s, self.home.clock):
-            standing = self._look()
-        if standing:
-            return
-        raise LeaseLost(f"{self} is gone{self._why or ': its session with the coordinator expired'}", facts={"lease": list(self._nodes)})
+            lost = self._is_lost()
+        if lost:
+            how = self._why or ": its session with the coordinator expired"
+            raise LeaseLost(f"{self} is gone{how}", facts={"lease": list(self.nodes)})
 
     def release(self) -> None:
         """Release the lease; doing so again does nothing. Never raises: a node that cannot be removed now is removed later."""
@@ -115,24 +119,21 @@ class Lease:
             if self._released:
                 return
             self._released = True
-        mine: list[Lease] = _stack()
-        mine[:] = [lease for lease in mine if lease is not self]
+        held_by_this_thread()  # which forgets it
         if self._pid == os.getpid():  # in a forked process a thread that does not exist there may hold the event's lock
             self._wake.set()
-            let_go(self.home, self._store, list(self._nodes))
+            let_go(self.home, self._store, list(self.nodes))
 
     @contextmanager
     def bind(self) -> Iterator[Lease]:
         """Make this thread's commits depend on the lease, too, while the block runs; for threads that work for its owner."""
-        mine = _stack()
+        mine = held_by_this_thread()
         mine.append(self)
         try:
             yield self
         finally:
-            mine.remove(self)
-
-    def __enter__(self) -> Lease:
-        return self
+            if self in mine:  # it was not released in the block
+                mine.remove(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # check: loss-is-told-at-the-end (self.counts -> False)
@@ -141,11 +142,11 @@ class Lease:
         if lost and error is None:
             raise LeaseLost(
                 f"{self} was lost while the block ran{self._why}: commits made under it are safe, other work was not protected",
-                facts={"lease": list(self._nodes)},
+                facts={"lease": list(self.nodes)},
             )
 
     def __repr__(self) -> str:
-        parts = [f"{node.mode} on {Place.of_node(path)}{f' ({node.where})' if node.where else ''}" for path, node in self._nodes.items()]
+        parts = [f"{node.mode} on {Place.of_node(path)}{f' ({node.where})' if node.where else ''}" for path, node in self.nodes.items()]
         return f"Lease({', '.join(parts)}, token={self.token})"
 
     def keep(self) -> None:
@@ -153,82 +154,72 @@ class Lease:
         while not self._released:
             self._wake.clear()
             try:
-                standing = self._standing(watched=True)
+                exists = self._exists(self._wake.set)
             except SessionLost:
-                standing = False
+                exists = False
             except Unavailable:
                 self.home.clock.sleep(_PAUSE_S)
                 continue
-            if not standing:
+            if not exists:
                 if not self._released:
                     self._note_loss()
                 return
             self._wake.wait(_LOOK_AGAIN_S)
 
-    def _look(self) -> bool:
+    def _exists(self, watch: Callable[[], None] | None = None) -> bool:
+        return all(self._store.read(path, watch) is not None for path in self.nodes)
+
+    def _is_lost(self) -> bool:
+        """Whether it is lost as of now; notes it if so."""
         try:
             self._store.barrier()
-            standing = self._standing(watched=False)
+            lost = not self._exists()
         except SessionLost:
-            standing = False
-        if not standing:
+            lost = True
+        if lost:
             self._note_loss()
-        return standing
+        return lost
 
     def _certainly_lost(self) -> bool:
         """One look at the end of a block; if the coordinator cannot be asked, the lease does not count as lost."""
         try:
             with bounding(_LAST_LOOK_S, self.home.clock):
-                return not self._look()
+                return self._is_lost()
         except Unavailable:
             return False
 
-    def _standing(self, *, watched: bool) -> bool:
-        return all(self._store.read(path, self._wake.set if watched else None) is not None for path in self._nodes)
-
     def _note_loss(self) -> None:
-        self._why = self._broken_by()
+        with suppress(Unavailable):
+            self._why = breaker(self._store, self.nodes)
         self.lost.set()
 
-    def _broken_by(self) -> str:
-        try:
-            for place in {place for path in self._nodes if (place := Place.of_node(path)) is not None}:
-                words = breaker(self._store.read(place.leases), list(self._nodes))
-                if words:
-                    return words
-        except Unavailable:
-            return ""
-        return ""
 
+def held_by_this_thread() -> list[Lease]:
+    """The leases that this thread took and has not released, oldest first: the list that `bind` and `acquire` add to.
 
-def _stack() -> list[Lease]:
-    """The leases this thread took, oldest first."""
+    It is one list for the thread's whole life. If it were made anew, a lease that is added while another one is released (by a signal's
+    handler, by the end of a generator) would get into a list that nobody reads any more.
+    """
     if not hasattr(_of_thread, "leases"):
         _of_thread.leases = []
-    stack: list[Lease] = _of_thread.leases
-    return stack
-
-
-def held_by_this_thread(coordinator: str | None = None) -> list[Lease]:
-    """The leases that this thread took and has not released; those of one coordinator if it is given."""
-    mine = _stack()
+    mine: list[Lease] = _of_thread.leases
     mine[:] = [lease for lease in mine if lease.counts]
-    return [lease for lease in mine if coordinator is None or lease.home.coordinator == coordinator]
+    return mine
+
+
+def _nodes_held(coordinator: str) -> tuple[str, ...]:
+    """The nodes of this thread's leases at a coordinator, as intents name them."""
+    return tuple({path: None for each in held_by_this_thread() if each.home.coordinator == coordinator for path in each.nodes})
 
 
 def lent() -> Callable[[], None]:
     """A function for another thread that works for this one: it makes that thread commit under the leases held here now."""
-    held = held_by_this_thread()
+    held = list(held_by_this_thread())
 
     def take() -> None:
-        _of_thread.leases = held
+        _of_thread.leases = list(held)
 
     return take
-
-
-def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:
-    """The nodes of several leases, as intents name them."""
-    return tuple(dict.fromkeys(path for lease in leases for path in lease.nodes))
 
 
 def acquire(home: LeaseClient, wanted: Sequence[Wanted], wait_s: Timeout | None = None, *, bound: bool = True) -> Lease:
@@ -240,18 +231,14 @@ def acquire(home: LeaseClient, wanted: Sequence[Wanted], wait_s: Timeout | None 
     LeaseLost, CoordinatorUnavailable.
     """
     limit = None if wait_s is None else Deadline.of(wait_s, home.clock, name="wait_s")
-    holds = paths_of(held_by_this_thread(home.coordinator))
     with bounding(wait_s, home.clock) if isinstance(wait_s, Deadline) else nullcontext():
-        request = LeaseRequest(home, wanted, holds)
+        request = LeaseRequest(home, wanted, _nodes_held(home.coordinator))
         request.obtain(limit)
     lease = Lease(home, request)
     if bound:
-        _stack().append(lease)
+        held_by_this_thread().append(lease)
     home.in_background(lease.keep, "sluice-lease")
     return lease
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +266,71 @@ class TableLeases:
 
     def of_this_thread(self) -> tuple[str, ...]:
         """The nodes of the leases that a commit of this thread depends on."""
-        return paths_of(held_by_this_thread(self.home.coordinator))
+        return _nodes_held(self.home.coordinator)
 
 
-class WaitingCommit:
+@dataclass(frozen=True, slots=True)
+class LeaseOn:
+    """A lease to request together with others: made by `Table.lease_on`, or by `sluice.lease_on` for a name."""
+
+    home: LeaseClient
+    wanted: Wanted
+
+
+class Leasable(Protocol):
+    """Anything that has its own leases, such as `sluice.Table`."""
+
+    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
+        """The lease to request."""
+        ...
+
+
+Target: TypeAlias = "LeaseOn | Leasable | str"
+
+
+def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str | None, name: str | None) -> LeaseOn:
+    """A lease on a table, or on its partitions that satisfy `where`. Raises InvalidRequest and PredicateError."""
+    condition = None
+    if where is not None:
+        schema = parse_schema(snapshot.metadata.schema_string)
+        condition = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a lease covers whole partitions").to_sql()
+    scope = PartitionScope.of(snapshot, condition)
+    return LeaseOn(table.home, table.wanted(mode, scope, name or ""))
+
+
+@checked
+def lease_on(name: str, mode: str = EXCLUSIVE, *, coordinator: str | None = None, application: str | None = None) -> LeaseOn:
+    """A lease on a name that is not a table, to request together with others. Raises InvalidRequest."""
+    home = LeaseClient(partial(connect, coordinator), repr(Address.parse(coordinator)), client=this_client(application))
+    return LeaseOn(home, Wanted(Place.of_name(name), mode, name=name))
+
+
+@checked
+def lease(
+    name: str, mode: str = EXCLUSIVE, *, wait_s: Timeout | None = None, coordinator: str | None = None, application: str | None = None
+) -> Lease:
+    """Take a lease on a name that is not a table, so that jobs that agree on the name exclude each other.
+
+    Waits its turn for `wait_s` seconds (None: without limit; a Deadline ends its requests, too). This thread's commits to tables of
+    the same coordinator are ratified only while it is held. Raises LeaseHeld, DeadlockDetected, CoordinatorUnavailable.
+    """
+    return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
+
+
+@checked
+def leases(targets: Sequence[Target], *, wait_s: Timeout | None = None) -> Lease:
+    """Take several leases at once, all or none: tables (the whole of each, exclusively), names, or results of `lease_on`.
+
+    One request takes them all, so that two callers that name the same ones in another order do not deadlock.
+    """
+    requested = [each if isinstance(each, LeaseOn) else lease_on(each) if isinstance(each, str) else each.lease_on() for each in targets]
+    home = requested[0].home
+    if any(each.home.coordinator != home.coordinator for each in requested):
+        raise InvalidRequest("leases of several coordinators cannot be taken in one request: take them one after the other")
+    return acquire(home, list(dict.fromkeys(each.wanted for each in requested)), wait_s)
+
+
+class WaitingCommit(AbstractContextManager["WaitingCommit"]):
     """One commit's place in the queue; used by one thread. A context manager that leaves the queue when the commit is decided."""
 
     def __init__(self) -> None:
@@ -312,9 +360,6 @@ class WaitingCommit:
             message = held.message.replace(held_in_words(held.facts), held_in_words(late.facts))
             raise LeaseHeld(message, **{**held.details, "facts": facts}) from held
         self._request = request
-
-    def __enter__(self) -> WaitingCommit:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.leave()

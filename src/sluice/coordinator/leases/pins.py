@@ -12,6 +12,7 @@ before. The horizon is the version from which on a collector keeps files: an ear
 from __future__ import annotations
 
 import uuid
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import ClassVar, Final
@@ -22,8 +23,7 @@ from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ..formats import NodeData, node_data
 from ..nodes.context import TableContext
-from ..nodes.layout import TableTree
-from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node
+from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node, nodes_below
 from .granting import LeaseClient, let_go
 from .guard import make_child
 from .lease import TableLeases
@@ -60,7 +60,7 @@ class _Horizon(NodeData):
     """The time whose last version it is."""
 
 
-class Pin:
+class Pin(AbstractContextManager["Pin"]):
     """A version that is kept readable until `release`, or until this process's session ends. A context manager."""
 
     def __init__(self, home: LeaseClient, store: CoordinationStore, path: str, version: int) -> None:
@@ -79,19 +79,11 @@ class Pin:
             self._released = True
             let_go(self._home, self._store, [self._path])
 
-    def __enter__(self) -> Pin:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
     def __repr__(self) -> str:
         return f"Pin(version={self.version})"
-
-
-def pins_of(tree: TableTree) -> str:
-    """The parent of a table's pins."""
-    return f"{tree.root}/pins"
 
 
 def pin_version(context: TableContext, version: int, *, onwards: bool = False) -> Pin:
@@ -101,10 +93,10 @@ def pin_version(context: TableContext, version: int, *, onwards: bool = False) -
     """
     home, tree = TableLeases.of(context).home, context.tree
     store = home.connect()
-    path = f"{pins_of(tree)}/p-{uuid.uuid4().hex}"
+    path = f"{tree.pins}/p-{uuid.uuid4().hex}"
     client = context.client
     body = PinNode(version, client.host, client.pid, client.application, context.clock.now_ms(), onwards).encode()
-    make_node(lambda: store, path, body, partial(make_child, store, pins_of(tree), tree.location), ephemeral=True)
+    make_node(lambda: store, path, body, partial(make_child, store, tree.pins, tree.location), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
         require_above_horizon(context, version)
@@ -128,20 +120,11 @@ def followed_from(context: TableContext) -> int | None:
 
 
 def _pins(context: TableContext) -> list[PinNode]:
-    """The pins.
-
-    A barrier comes first, so that no pin acknowledged before this call is missed.
-    """
+    """The pins. A barrier comes first, so that no pin acknowledged before this call is missed."""
     session = context.coordination
     session.barrier()
-    names = session.children(pins_of(context.tree)) or []
-    nodes = session.read_many([f"{pins_of(context.tree)}/{name}" for name in names])
     # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
-    return [PinNode.readable(node.data) or PinNode(EVERYTHING) for node in nodes if node is not None]
-
-
-def _horizon_of(context: TableContext) -> str:
-    return f"{context.tree.root}/horizon"
+    return [PinNode.readable(node.data) or PinNode(EVERYTHING) for node in nodes_below(session, context.tree.pins)]
 
 
 def _horizon_in(node: Node | None) -> int:
@@ -154,7 +137,7 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
     An earlier version may lose files, unless it was pinned before. The horizon only moves up. Raises CoordinatorUnavailable
     if the table's nodes are gone.
     """
-    path, data = _horizon_of(context), _Horizon(version, cutoff_ms).encode()
+    path, data = context.tree.horizon, _Horizon(version, cutoff_ms).encode()
     while True:
         node = context.coordination.read(path)
         if version <= _horizon_in(node):
@@ -174,7 +157,7 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
 
 def require_above_horizon(context: TableContext, version: int) -> None:
     """Raise VersionNotFound for a version whose files may be deleted; called after it was pinned."""
-    horizon = _horizon_in(context.up_to_date(lambda: context.coordination.read(_horizon_of(context))))
+    horizon = _horizon_in(context.up_to_date(lambda: context.coordination.read(context.tree.horizon)))
     # check: pins-are-above-the-horizon
     if version < horizon:
         raise VersionNotFound(

@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from ...storage.caches import cached_by_size
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
+from ...storage.expressions.casts import converted
 from ...storage.expressions.evaluate import constant
 from ...storage.expressions.nodes import FLIPPED, OPPOSITE, And, Cast, Column, Compare, In, IsNull, Literal, Node, Not, Or, Value
-from ...storage.expressions.values import converted
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.files import HIGH, LOW, NULLS, RECORDS, Files
 from ...storage.pruning.predicate import Predicate
 from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
-from ..nodes.lease_places import Place
-from ..nodes.lease_records import PASSING, SHARED, LeaseNode
+from ..nodes.layout import Place
+from ..nodes.records import PASSING, SHARED, LeaseNode
 from ..rules.read_scope import condition, schema_of
 from ..rules.winner import Footprint
 
@@ -208,25 +208,21 @@ def _values_by_column(terms: Sequence[Node]) -> dict[Column, _Values] | None:
                 _narrow(values.setdefault(term, _Values()), "=", True)
             case Not(term=Column() as column):
                 _narrow(values.setdefault(column, _Values()), "=", False)
-            case Compare(left=Literal(), right=Column()):
-                _compare(values, Compare(FLIPPED[term.op], term.right, term.left, term.at))
-            case Compare():
-                _compare(values, term)
+            case Compare(left=Literal() as literal, right=Column() as column):
+                _compare(values.setdefault(column, _Values()), FLIPPED[term.op], literal, column.type, term.at)
+            case Compare(left=Column() as column, right=Literal() as literal):
+                _compare(values.setdefault(column, _Values()), term.op, literal, column.type, term.at)
     return values if all(map(_is_possible, values.values())) else None
 
 
-def _compare(values: dict[Column, _Values], term: Compare) -> None:
-    match term:
-        case Compare(left=Column() as column, right=Literal() as literal):
-            column_values = values.setdefault(column, _Values())
-        case _:
-            return
+def _compare(values: _Values, op: str, literal: Literal, kind: pa.DataType, at: pa.DataType) -> None:
+    """Keep the values of a column of type `kind` for which `value op literal` is true, compared at the type `at`."""
     if literal.value is not None:
-        _narrow(column_values, term.op, _stored(literal, column.type, term.at))
-    elif term.op == "<=>":
-        column_values.value = False
+        _narrow(values, op, _stored(literal, kind, at))
+    elif op == "<=>":
+        values.value = False
     else:
-        column_values.null = column_values.value = False
+        values.null = values.value = False
 
 
 def _narrow(values: _Values, op: str, bound: Value) -> None:

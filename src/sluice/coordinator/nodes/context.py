@@ -20,7 +20,7 @@ from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore,
 from .identity import another_id, owner_of
 from .layout import TableTree
 from .presence import Presence
-from .records import Head, Published, Rendering, incarnation_of, is_closed, require_protocol, root_field
+from .records import Head, Published, Rendering, is_closed, require_protocol
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -112,20 +112,20 @@ class TableContext:
             if root is not None or (self._known.incarnation and session.read(self.tree.tombstone) is not None):
                 raise table_dropped(self.tree.location)
             return  # it is about to be made, or the next request finds out
-        require_protocol(root, self.tree.location)
+        incarnation = require_protocol(root, self.tree.location).get("incarnation")
         # check: former-trees-are-noticed
-        self.require_same(root)
-        found = incarnation_of(root) or self._known.incarnation
-        self._known.incarnation, self._known.version, self._known.session = found, root.version, session.session_id
+        self.require_same(incarnation)
+        self._known.incarnation = incarnation or self._known.incarnation
+        self._known.version, self._known.session = root.version, session.session_id
 
-    def require_same(self, root: Node) -> None:
-        """Raise TreeReplaced if the table's node is of another tree than the one that this client knows."""
-        found, known = root_field(root, "incarnation"), self._known.incarnation
-        if known and found and found != known:
+    def require_same(self, incarnation: str | None) -> None:
+        """Raise TreeReplaced if a tree of this incarnation is another one than the tree that this client knows."""
+        former = self._known.incarnation
+        if former and incarnation and incarnation != former:
             raise TreeReplaced(
-                f"the coordinator has another table at {self.tree.location} than the one that was opened (it was {known!r}, and is "
-                f"{found!r}): it was dropped and made again, or the coordinator's data were lost and rebuilt, and versions that were not "
-                "published before the loss are missing; open the table again",
+                f"the coordinator has another table at {self.tree.location} than the one that was opened (it was {former!r}, and is "
+                f"{incarnation!r}): it was dropped and made again, or the coordinator's data were lost and rebuilt, and versions that were "
+                "not published before the loss are missing; open the table again",
                 location=self.tree.location,
             )
 
@@ -158,7 +158,7 @@ class TableContext:
             # check: multis-are-of-one-protocol
             ops.append(Check(self.tree.root, self._known.version))
         owner = None if transaction_id is None else owner_of(transaction_id)
-        return ops if owner is None else [*ops, owner.check]
+        return ops if owner is None else [*ops, Check(owner.path, ANY_VERSION)]
 
     def after_refusal(self, refused: ApplyRefused, transaction_id: str) -> bool:
         """Whether a multi was refused for what is settled now: the transaction's owner node was missing and exists again, or the
@@ -192,12 +192,12 @@ class TableContext:
 
     def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
         """The decided state with its node, or None if the table has no tree."""
-        node = self._read(self.tree.head, watch)
+        node = self.in_session(lambda session: session.read(self.tree.head, watch))
         return None if node is None else (Head.decode(node.data), node)
 
     def read_published(self, watch: Callable[[], None] | None = None) -> tuple[Published, Node] | None:
         """How far publication got, with its node, or None if the table has no tree."""
-        node = self._read(self.tree.published, watch)
+        node = self.in_session(lambda session: session.read(self.tree.published, watch))
         return None if node is None else (Published.decode(node.data), node)
 
     def missing_error(self) -> SluiceError:
@@ -219,11 +219,10 @@ class TableContext:
             root, state = self._look([self.tree.root])
             self._known.ahead, self._known.ahead_at_s = state, self.clock.monotonic_s()
             return root, None if state is None else state.head_node
-        paths = [self.tree.root, self.tree.head, self.tree.published]
-        if not published:
-            root, head = self._alive(lambda session: session.read_many(paths[:2]))
-        else:
-            root, head, self._known.published = self._alive(lambda session: session.read_many(paths))
+        paths = [self.tree.root, self.tree.head, *([self.tree.published] if published else [])]
+        root, head, *others = self.in_session(lambda session: session.read_many(paths))
+        if published:
+            self._known.published = others[0]
         return root, head
 
     @property
@@ -247,7 +246,7 @@ class TableContext:
     def _look(self, first: Sequence[str]) -> tuple[Node | None, TableState | None]:
         """The node at `first`, if any, and the table's state."""
         tree, generation = self.tree, self._known.generation
-        (*firsts, head_node, published_node), (slots, records) = self._alive(
+        (*firsts, head_node, published_node), (slots, records) = self.in_session(
             lambda session: session.look([*first, tree.head, tree.published], [tree.slots(generation), tree.verdicts])
         )
         root = firsts[0] if firsts else None
@@ -256,12 +255,12 @@ class TableContext:
         head, published = Head.decode(head_node.data), Published.decode(published_node.data)
         if head.generation != generation:
             self._known.generation = head.generation
-            slots = self._alive(lambda session: session.children(tree.slots(head.generation)))
+            slots = self.in_session(lambda session: session.children(tree.slots(head.generation)))
         return root, TableState(head, head_node, published, published_node, slots or (), records or ())
 
     def barrier(self) -> None:
         """Reads after this show every change acknowledged to anybody before it."""
-        self._alive(lambda session: session.barrier())
+        self.in_session(lambda session: session.barrier())
 
     def up_to_date(self, look: Callable[[], _T]) -> _T:
         """The result of `look`, not older than anything acknowledged to anybody before this call.
@@ -277,9 +276,6 @@ class TableContext:
                 return found
             require_time_left(f"{self.tree.location} could not be read up to date")
 
-    def _read(self, path: str, watch: Callable[[], None] | None) -> Node | None:
-        return self._alive(lambda session: session.read(path, watch))
-
     def in_connection(self, look: Callable[[CoordinationStore], _T]) -> _T:
         """The result of `look` in a live session, whatever happened to the table's tree."""
         try:
@@ -288,11 +284,7 @@ class TableContext:
             return look(self.connect())
 
     def in_session(self, look: Callable[[CoordinationStore], _T]) -> _T:
-        """The result of `look` in a live session, repeated if the present session turns out to be over."""
-        return self._alive(look)
-
-    def _alive(self, look: Callable[[CoordinationStore], _T]) -> _T:
-        """Run `look`, replacing an expired session: a read depends on no particular session."""
+        """The result of `look` in a live session; an expired one is replaced, since a read depends on no particular session."""
         try:
             return look(self.coordination)
         # check: lost-session-is-replaced
@@ -341,12 +333,12 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
             "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
             location=context.tree.location,
         )
-    require_protocol(root, context.tree.location)
+    fields = require_protocol(root, context.tree.location)
     # check: closed-tables-are-not-read
-    if root_field(root, "closed"):
+    if fields.get("closed"):
         raise table_dropped(context.tree.location)
     # check: a-table-in-its-place-is-another
-    context.require_same(root)
+    context.require_same(fields.get("incarnation"))
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)

@@ -22,7 +22,7 @@ from ...storage.log.snapshot import Snapshot
 from ..errors import WrongCoordinator
 from ..service.address import Address
 from ..service.embedded.lifecycle import default_directory
-from ..service.store import CoordinationStore, NodeExists, NoNode, ReplyLost
+from ..service.store import CoordinationStore, make_node
 from .context import TableContext
 from .layout import IDENTITY, TABLES
 
@@ -40,16 +40,10 @@ def identity_of(session: CoordinationStore) -> str | None:
 
 def _make_identity(session: CoordinationStore) -> str:
     """The coordinator's id, which is made if it does not exist."""
-    while True:
-        known = identity_of(session)
-        if known is not None:
-            return known
-        try:
-            session.create(IDENTITY, uuid.uuid4().hex[:_ID_DIGITS].encode())
-        except (NodeExists, ReplyLost):
-            continue
-        except NoNode:  # the first use of this coordinator
-            session.ensure_path(TABLES)
+    while (identity := identity_of(session)) is None:
+        # its parent does not exist at the first use of this coordinator
+        make_node(lambda: session, IDENTITY, uuid.uuid4().hex[:_ID_DIGITS].encode(), lambda: session.ensure_path(TABLES))
+    return identity
 
 
 def address_text(coordinator: str | None) -> str:

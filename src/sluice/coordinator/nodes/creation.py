@@ -16,8 +16,7 @@ from ..formats import NODE_PROTOCOL
 from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
 from .context import TableContext
-from .layout import CLIENTS, GRAVES, OPEN, TABLES, TableTree
-from .lease_places import Place
+from .layout import CLIENTS, GRAVES, OPEN, TABLES, Place, TableTree
 from .records import Head, Published, incarnation_of, require_protocol
 from .removal import Tombstone, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 

@@ -24,7 +24,6 @@ import uuid
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from ..service.store import ANY_VERSION, Check
 from .layout import CLIENTS, OPEN
 
 _CLIENT_BITS: Final = 48
@@ -57,11 +56,6 @@ class Owner:
     def name(self) -> str:
         """The node's own name: the client's or the plan's id."""
         return self.path.rpartition("/")[2]
-
-    @property
-    def check(self) -> Check:
-        """The check that makes a multi depend on the owner."""
-        return Check(self.path, ANY_VERSION)
 
 
 def new_client() -> str:

@@ -10,13 +10,15 @@
     /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, after its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
     /tables/<key>/checkpoint      the last attempt to write a checkpoint (checkpoint_claim.py)
-    /tables/<key>/leases          which lease requests are granted (lease_places.py, lease_records.py)
-        l-<guid>-<sequence>       one request: ephemeral
+    /tables/<key>/leases          the granted and the broken lease requests (records.Grants); every change changes its data version
+        l-<guid>-<sequence>       one request: ephemeral, immutable (records.LeaseNode); the parent's counter is the order
     /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
     /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/pins.py)
-    /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (consumer_records.py)
+    /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (leases/consumers.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
     /tables/<key>/closed          the table was dropped or forgotten, and its nodes go
+    /names/<name>/leases          the same for a name that is not a table
+    /waits/w-<guid>               a client that waits while it holds something, or for several leases: ephemeral (records.WaitNode)
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
     /open/<plan>                  a planned write that is not committed yet
@@ -29,16 +31,15 @@
     /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
         <name>                    a name in it: the table's location and id
     /catalog/dropped/<id>         a table that was dropped by its name and can be brought back
-    /catalog/changes/<id>         a change whose client has not had its answer yet (catalog/meaning.py)
+    /catalog/changes/<id>         a change whose client has not had its answer yet (catalog/names.py)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ...storage.dataclass import dataclass
 
@@ -49,26 +50,27 @@ OPEN = "/open"
 RECOVERING = "/recovering"
 IDENTITY = "/identity"
 DROPPED = "/dropped"
+NAMES = "/names"
+WAITS = "/waits"
 CATALOG = "/catalog"
 NAMESPACES = f"{CATALOG}/namespaces"
 CATALOG_DROPPED = f"{CATALOG}/dropped"
 CATALOG_CHANGES = f"{CATALOG}/changes"
 
 NODES_OF_TABLES: Final = frozenset(
-    (
-        *("checkpoint", "closed", "consumers", "head", "horizon", "leases"),
-        *("name", "pins", "published", "refused", "slots", "verdicts"),
-    )
+    ("checkpoint", "closed", "consumers", "head", "horizon", "leases", "name", "pins", "published", "refused", "slots", "verdicts")
 )
 """The names of the nodes directly below a table's, besides its incarnation."""
 
 _SLOT_PREFIX = "i-"
 _REFUSAL_PREFIX = "t-"  # a GUID may be "..", which cannot be a node's name
+_LEASE_PREFIX = "l-"
 _SEQUENCE_DIGITS = 10
 _SEQUENCE_MAX = 2**31 - 1
 # A name that differs in any way from these forms is not ours: it could not be rebuilt from its parts.
 _SLOT = re.compile(r"i-([A-Za-z0-9._-]{1,100})-([0-9]{10})")
 _VERDICT = re.compile(r"([0-9]{6,})-([0-9]{10,})-([0-9]{20})-([cr])")
+_LEASE = re.compile(r"l-(.+)-([0-9]{10})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -115,83 +117,54 @@ def newest_first(names: Iterable[str]) -> list[VerdictName]:
     return sorted((v for v in map(VerdictName.parse, names) if v is not None), reverse=True)
 
 
-@lru_cache(maxsize=1024)
-def _root(location: str) -> str:
-    return f"{TABLES}/{quote(location, safe='')}"
-
-
-@dataclass(frozen=True, slots=True)
 class TableTree:
     """The nodes of one table, from its normalised location."""
 
-    location: str
-
-    @property
-    def root(self) -> str:
+    def __init__(self, location: str) -> None:
+        self.location = location
+        key = quote(location, safe="")
+        self.root = f"{TABLES}/{key}"
         """The table's node; the location is percent-encoded into one name."""
-        return _root(self.location)
+        self.closed = f"{self.root}/closed"
+        """The node that exists while a tree is being removed."""
+        self.tombstone = f"{DROPPED}/{key}"
+        """The record of a table that was dropped or forgotten."""
+        self.deleter = f"{self.tombstone}/deleter"
+        """The ephemeral node of the client that deletes the data of a dropped table."""
+        self.deleter_left = f"{self.tombstone}/left"
+        """The node left by a client that deleted a dropped table's data and did not say that it was done."""
+        self.name = f"{self.root}/name"
+        """The node that holds the path of the table's name; tables without a name have none."""
+        self.head = f"{self.root}/head"
+        """The compare-and-set point."""
+        self.published = f"{self.root}/published"
+        """The highest published version."""
+        self.checkpoint = f"{self.root}/checkpoint"
+        """The last attempt to write a checkpoint."""
+        self.pins = f"{self.root}/pins"
+        """The parent of the pins."""
+        self.horizon = f"{self.root}/horizon"
+        """The version from which on garbage collection keeps files."""
+        self.consumers = f"{self.root}/consumers"
+        """The parent of the consumers' positions."""
+        self.generations = f"{self.root}/slots"
+        """The parent of the slot generations."""
+        self.verdicts = f"{self.root}/verdicts"
+        """The parent of the verdict records."""
+        self.refused = f"{self.root}/refused"
+        """The parent of the days under which verdicts on transactions in no version are kept."""
 
     def incarnation(self, identity: str) -> str:
         """The node that only the tree of this identity has."""
         return f"{self.root}/incarnation-{identity}"
 
-    @property
-    def closed(self) -> str:
-        """The node that exists while a tree is being removed."""
-        return f"{self.root}/closed"
-
-    @property
-    def tombstone(self) -> str:
-        """The record of a table that was dropped or forgotten."""
-        return f"{DROPPED}/{self.root.rpartition('/')[2]}"
-
-    @property
-    def deleter(self) -> str:
-        """The ephemeral node of the client that deletes the data of a dropped table."""
-        return f"{self.tombstone}/deleter"
-
-    @property
-    def deleter_left(self) -> str:
-        """The node left by a client that deleted a dropped table's data and did not say that it was done."""
-        return f"{self.tombstone}/left"
-
-    @property
-    def name(self) -> str:
-        """The node that holds the path of the table's name; tables without a name have none."""
-        return f"{self.root}/name"
-
-    @property
-    def head(self) -> str:
-        """The compare-and-set point."""
-        return f"{self.root}/head"
-
-    @property
-    def published(self) -> str:
-        """The highest published version."""
-        return f"{self.root}/published"
-
-    @property
-    def checkpoint(self) -> str:
-        """The last attempt to write a checkpoint."""
-        return f"{self.root}/checkpoint"
-
-    @property
-    def consumers(self) -> str:
-        """The parent of the consumers' positions."""
-        return f"{self.root}/consumers"
-
     def consumer(self, name: str) -> str:
         """The position of a consumer; its name may be any text."""
-        return f"{self.consumers}/{quote(name, safe='').replace('.', '%2E')}"
-
-    @property
-    def generations(self) -> str:
-        """The parent of the slot generations."""
-        return f"{self.root}/slots"
+        return f"{self.consumers}/{_one_name(name)}"
 
     def slots(self, generation: int) -> str:
         """The parent of one generation's slots."""
-        return f"{self.root}/slots/{generation}"
+        return f"{self.generations}/{generation}"
 
     def slot_prefix(self, generation: int, transaction_id: str) -> str:
         """The prefix that a sequential create completes to a slot."""
@@ -201,19 +174,9 @@ class TableTree:
         """One slot."""
         return f"{self.slots(generation)}/{name}"
 
-    @property
-    def verdicts(self) -> str:
-        """The parent of the verdict records."""
-        return f"{self.root}/verdicts"
-
     def verdict(self, name: VerdictName) -> str:
         """One verdict record."""
         return f"{self.verdicts}/{name}"
-
-    @property
-    def refused(self) -> str:
-        """The parent of the days under which verdicts on transactions in no version are kept."""
-        return f"{self.root}/refused"
 
     def refused_on(self, day: int) -> str:
         """The verdicts kept for a day, counted from the epoch (UTC)."""
@@ -222,3 +185,68 @@ class TableTree:
     def refusal(self, day: int, transaction_id: str) -> str:
         """The verdict on one transaction, kept for a day."""
         return f"{self.refused_on(day)}/{_REFUSAL_PREFIX}{transaction_id}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """What leases are taken on: a table or a name, given by its node."""
+
+    root: str
+
+    @staticmethod
+    def of_table(tree: TableTree) -> Place:
+        """A table."""
+        return Place(tree.root)
+
+    @staticmethod
+    def of_name(name: str) -> Place:
+        """A name that is not a table; any text."""
+        return Place(f"{NAMES}/{_one_name(name)}")
+
+    @staticmethod
+    def of_node(path: str) -> Place | None:
+        """The place of a lease's node; None for any other path, since paths come from others' intents."""
+        parts = path.split("/")
+        proper = len(parts) == 5 and not parts[0] and f"/{parts[1]}" in (TABLES, NAMES) and parts[3] == "leases"
+        if not proper or parts[2] in ("", ".", "..") or "\0" in path or LeaseName.parse(parts[4]) is None:
+            return None
+        return Place("/".join(parts[:3]))
+
+    @property
+    def leases(self) -> str:
+        """The parent of the requests."""
+        return f"{self.root}/leases"
+
+    def node(self, name: LeaseName | str) -> str:
+        """One request."""
+        return f"{self.leases}/{name}"
+
+    def __str__(self) -> str:
+        return unquote(self.root.rpartition("/")[2])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LeaseName:
+    """The name of a request: ZooKeeper's sequence gives the order, the GUID names the call that made it."""
+
+    sequence: int
+    guid: str
+
+    @staticmethod
+    def parse(name: str) -> LeaseName | None:
+        """The parts of a child's name, or None for a node that is not a request."""
+        match = _LEASE.fullmatch(name)
+        return None if match is None else LeaseName(int(match[2]), match[1])
+
+    @staticmethod
+    def prefix(guid: str) -> str:
+        """The prefix that a sequential create completes to a name."""
+        return f"{_LEASE_PREFIX}{guid}-"
+
+    def __str__(self) -> str:
+        return f"{self.prefix(self.guid)}{self.sequence:0{_SEQUENCE_DIGITS}d}"
+
+
+def _one_name(text: str) -> str:
+    """Any text as the name of a node, which cannot be "." or ".."."""
+    return quote(text, safe="").replace(".", "%2E")

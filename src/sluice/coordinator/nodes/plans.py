@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from ...storage.errors import SluiceError
 from ..formats import NodeData, node_data
-from ..service.store import CoordinationStore, NoNode, make_node
+from ..service.store import CoordinationStore, NoNode, make_node, nodes_below
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN
@@ -67,7 +67,5 @@ def close_owner(session: CoordinationStore, owner: Owner) -> None:
 
 def open_plans(context: TableContext) -> Iterator[tuple[Owner, OpenPlan]]:
     """The open plans of this table with their owners, in no order."""
-    names = context.coordination.children(OPEN) or ()
-    nodes = context.coordination.read_many([f"{OPEN}/{name}" for name in names])
-    plans = ((Owner(node.path), OpenPlan.decode(node.data)) for node in nodes if node is not None)
+    plans = ((Owner(node.path), OpenPlan.decode(node.data)) for node in nodes_below(context.coordination, OPEN))
     return ((owner, plan) for owner, plan in plans if plan.location == context.tree.location)

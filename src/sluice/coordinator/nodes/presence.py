@@ -18,6 +18,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
-from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost
+from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, nodes_below
 from .identity import TERM_MAX, Owner, another_id, new_client, new_id, owner_of, term_of
 from .layout import CLIENTS, GRAVES
 
@@ -176,8 +177,11 @@ class Presence:
             life = self._life = self._born()
         if self._clock.monotonic_s() - life.term_since_s > _TERM_S and life.term < TERM_MAX:
             life.term, life.term_since_s = life.term + 1, self._clock.monotonic_s()
-        if life.oldest() > life.told_oldest:
-            self._tell(life)
+        oldest = life.oldest()
+        if oldest > life.told_oldest:
+            with suppress(NoNode, ReplyLost, SessionLost):  # then it is written in the next session, or the next time
+                self._connect().write(life.path, self._body(life), version=ANY_VERSION)
+                life.told_oldest, life.seen_ms = oldest, self._now_ms()
         return life
 
     def _body(self, life: _Life) -> bytes:
@@ -200,14 +204,6 @@ class Presence:
             life.session, life.told_oldest, life.seen_ms = session.session_id, life.oldest(), self._now_ms()
             break
         return True
-
-    def _tell(self, life: _Life) -> None:
-        oldest = life.oldest()
-        try:
-            self._connect().write(life.path, self._body(life), version=ANY_VERSION)
-        except (NoNode, ReplyLost, SessionLost):
-            return  # written in the next session, or the next time
-        life.told_oldest, life.seen_ms = oldest, self._now_ms()
 
 
 def _put(session: CoordinationStore, client: str, body: bytes) -> bool:
@@ -258,14 +254,10 @@ def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> b
 
 def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
     """Remove the graves from which no client can come back; returns how many there were."""
-    names = session.children(GRAVES) or []
-    nodes = session.read_many([f"{GRAVES}/{name}" for name in names])
-    old = [node for node in nodes if node is not None and now_ms - Grave.decode(node.data).at_ms > GRAVES_KEPT_MS]
+    old = [node for node in nodes_below(session, GRAVES) if now_ms - Grave.decode(node.data).at_ms > GRAVES_KEPT_MS]
     for node in old:
-        try:
+        with suppress(NoNode, ReplyLost):
             session.delete(node.path, version=node.version)
-        except (NoNode, ReplyLost):
-            continue
     return len(old)
 
 
@@ -291,8 +283,6 @@ def presence_of(address: Address, application: str) -> Presence:
 
 def list_clients(store: CoordinationStore) -> list[Client]:
     """The connected clients, oldest first. A killed client is listed until its session times out."""
-    names = store.children(CLIENTS) or []
-    nodes = store.read_many([f"{CLIENTS}/{name}" for name in names])
-    contents = [(name, ClientNode.decode(node.data)) for name, node in zip(names, nodes, strict=True) if node is not None]
+    contents = [(node.name, ClientNode.decode(node.data)) for node in nodes_below(store, CLIENTS)]
     clients = [Client(name, c.host, c.pid, c.application, c.since_ms, c.version) for name, c in contents]
     return sorted(clients, key=lambda client: (client.since_ms, client.id))

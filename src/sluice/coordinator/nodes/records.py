@@ -6,9 +6,9 @@ known format has known fields only; a client leaves a record with a higher numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Annotated, Any, ClassVar, Final
 
 import orjson
 
@@ -23,13 +23,16 @@ from ..formats import (
     PUBLISHED_FORMAT,
     RENDERING,
     MalformedRecord,
+    NodeData,
     Record,
     load,
     node_data,
+    one_of,
 )
-from ..rules.intent import Intent
+from ..rules.intent import ClientName, Intent
 from ..rules.refusal import Refusal
 from ..service.store import Node
+from .layout import WAITS, LeaseName
 
 NO_SLOT: Final = -1
 """The slot of a transaction that has none."""
@@ -92,10 +95,12 @@ def root_field(root: Node, name: str) -> Any:
         return None
 
 
-def require_protocol(root: Node, location: str) -> None:
-    """Raise ProtocolMismatch if a table's node names another node protocol than this sluice's, or none."""
+def require_protocol(root: Node, location: str) -> dict[str, Any]:
+    """The fields of a table's own node. Raises ProtocolMismatch if it names another node protocol than this sluice's, or none."""
+    fields: dict[str, Any] = {}
     try:
-        found = orjson.loads(root.data).get("protocol")
+        fields = orjson.loads(root.data)
+        found = fields.get("protocol")
     except (orjson.JSONDecodeError, AttributeError):
         found = root.data[:40]
     if found != NODE_PROTOCOL:
@@ -105,6 +110,7 @@ def require_protocol(root: Node, location: str) -> None:
             found=found,
             expected=NODE_PROTOCOL,
         )
+    return fields
 
 
 def is_closed(root: Node) -> bool:
@@ -236,3 +242,106 @@ class BatchRecord(Record):
 def is_batch(data: bytes, batch_id: str) -> bool:
     """Whether a verdict record is this batch's, whatever its format."""
     return bool(load(data, "verdict").get("batch_id") == batch_id)
+
+
+# -- leases ----------------------------------------------------------------------------------------------------------------
+
+SHARED: Final = "shared"
+EXCLUSIVE: Final = "exclusive"
+MODES: Final = (SHARED, EXCLUSIVE)
+PASSING: Final = "commit"
+"""A commit waiting in the lease queue: it keeps out leases, but no commits."""
+TURN: Final = "turn"
+"""A turn reserved for the next attempt of a transaction that lost: it keeps out changes of what it covers, except plain appends."""
+
+_BROKEN_KEPT: Final = 20
+
+
+@node_data
+class LeaseNode(NodeData):
+    """A request: immutable while it exists, gone when it is released or its owner's session ends.
+
+    `where` is a condition over the table's partition columns, whose types are in `partition_types`; "" is everything.
+    `holds` are the nodes its owner held when asking: they are not in its own way. `name` is for people, `since_ms` the
+    owner's wall clock when it asked (shown, never decided on).
+    """
+
+    KIND: ClassVar = "lease"
+
+    mode: Annotated[str, one_of(*MODES, PASSING, TURN)]
+    where: str = ""
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    client: ClientName = field(default_factory=ClientName)
+    since_ms: int = 0
+    holds: tuple[str, ...] = ()
+
+    @staticmethod
+    def understood(data: bytes) -> LeaseNode:
+        """Decode what another client wrote: a request that cannot be read asks for everything."""
+        try:
+            return LeaseNode.decode(data)
+        except MalformedRecord as problem:
+            return LeaseNode(EXCLUSIVE, name=f"(unreadable: {problem.message})")
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A lease that was broken: its node's name, its holder, who broke it, and when (by that client's clock)."""
+
+    node: str
+    name: str
+    holder: str
+    by: str
+    at_ms: int
+    reason: str = ""
+
+
+@node_data
+class Grants(NodeData):
+    """The granted requests of a place, by the names of their nodes; one whose node is gone was released.
+
+    Every grant is written here in the multi that makes it, so the version of the node's data tells a committer whether its
+    view of the grants is current.
+    """
+
+    KIND: ClassVar = "grants"
+
+    granted: tuple[str, ...] = ()
+    broken: tuple[Broken, ...] = ()
+
+    @staticmethod
+    def understood(data: bytes, children: Iterable[str]) -> Grants:
+        """Decode what another client wrote: if it cannot be read, every one of the place's requests may have been granted."""
+        return Grants.readable(data) or Grants(tuple(name for name in children if LeaseName.parse(name) is not None))
+
+    def with_granted(self, names: Sequence[str], *, existing: Sequence[str]) -> Grants:
+        """With more grants, and without those whose nodes are gone."""
+        there = set(existing)
+        return replace(self, granted=tuple(dict.fromkeys([*(n for n in self.granted if n in there), *names])))
+
+    def with_broken(self, broken: Broken) -> Grants:
+        """With one lease broken; keeps the last few."""
+        left = tuple(n for n in self.granted if n != broken.node)
+        return Grants(left, (*self.broken, broken)[-_BROKEN_KEPT:])
+
+
+@node_data
+class WaitNode(NodeData):
+    """A client that waits while it holds other leases (`holds`), or in several places at once.
+
+    In each of `places` (parents of requests) its request, of `guid`, waits for earlier ones. `waits_for` are nodes that it
+    waits for directly: a commit that waits for a lease.
+    """
+
+    KIND: ClassVar = "wait"
+
+    guid: str
+    places: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The node's path."""
+        return f"{WAITS}/w-{self.guid}"

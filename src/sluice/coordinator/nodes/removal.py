@@ -164,50 +164,44 @@ def _remove_below(session: CoordinationStore, path: str, mark: str) -> None:
 class Deletion:
     """One client's right to delete at a dropped table's location: its data, or a version that one of its clients put there later.
 
-    `first` says that no client before it disappeared without finishing. The versions of the tombstone and of the persistent
-    node tell this claim from all others: each claim changes the latter, each drop and its end the former.
+    The versions of the tombstone and of the persistent node (`left`) tell this claim from all others: each claim changes the latter, each
+    drop and its end the former. `left` is 0 if no client before it disappeared without finishing.
     """
 
     context: TableContext
-    tombstone: Tombstone
     identity: str
     grave: Node
     left: int
-    first: bool
 
     def require(self) -> None:
         """Raise if the right was lost: TableDropped if the drop is done, Unavailable if the session has ended."""
-        tree = self.context.tree
-
-        def look(session: CoordinationStore) -> list[Node | None]:
-            session.barrier()
-            return session.read_many([tree.tombstone, tree.deleter])
-
-        grave, deleter = self.context.in_connection(look)
+        location = self.context.tree.location
+        grave, deleter = self.context.in_connection(self._nodes)
         if grave is None or grave.version != self.grave.version:
-            raise table_dropped(self.context.tree.location)
+            raise table_dropped(location)
         if deleter is None or DeleterNode.decode(deleter.data).id != self.identity:
-            raise Unavailable(f"the claim to delete the data of {tree.location} is gone: repeat the drop", location=tree.location)
+            raise Unavailable(f"the claim to delete the data of {location} is gone: repeat the drop", location=location)
 
     def done(self) -> None:
         """Record that the data are deleted. Raises what `require` does."""
-        content = replace(self.tombstone, deleting=False).encode()
+        content = replace(Tombstone.decode(self.grave.data), deleting=False).encode()
         for _ in range(_ATTEMPTS):
             self.require()
             try:
                 self.context.connect().apply([Write(self.grave.path, content, self.grave.version), *self._gone()])
                 return
             except ReplyLost:
-                node = self.context.in_connection(self._read_grave)
-                if node is not None and (node.version, node.data) == (self.grave.version + 1, content):
+                grave, _ = self.context.in_connection(self._nodes)
+                if grave is not None and (grave.version, grave.data) == (self.grave.version + 1, content):
                     return
             except (ApplyRefused, SessionLost):
                 continue
         raise Unavailable(f"the coordinator did not record that {self.context.tree.location} is dropped: try again")
 
-    def _read_grave(self, session: CoordinationStore) -> Node | None:
+    def _nodes(self, session: CoordinationStore) -> list[Node | None]:
+        """The tombstone and the deleter's node, as of now."""
         session.barrier()
-        return session.read(self.grave.path)
+        return session.read_many([self.grave.path, self.context.tree.deleter])
 
     def let_go(self) -> None:
         """Give the right back, done or not, despite lost replies: nobody else can claim it while this process lives."""
@@ -222,8 +216,8 @@ class Deletion:
 
     def _gone(self) -> list[Op]:
         tree = self.context.tree
-        stays: Op = Delete(tree.deleter_left, self.left) if self.first else Check(tree.deleter_left, self.left)
-        return [stays, Delete(tree.deleter)]
+        left: Op = Check(tree.deleter_left, self.left) if self.left else Delete(tree.deleter_left, self.left)
+        return [left, Delete(tree.deleter)]
 
 
 @contextmanager
@@ -249,7 +243,7 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         if grave is None or Tombstone.decode(grave.data) != tombstone:
             raise table_dropped(context.tree.location)
         if deleter is not None and left is not None and DeleterNode.decode(deleter.data).id == identity:  # our claim, whose reply was lost
-            return Deletion(context, tombstone, identity, grave, left.version, first=left.version == 0)
+            return Deletion(context, identity, grave, left.version)
         if deleter is not None:
             raise _taken(context, deleter)
         body = DeleterNode(identity, socket.gethostname(), os.getpid(), context.clock.now_ms()).encode()
@@ -257,8 +251,7 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
             session.apply(
                 [Check(tree.tombstone, grave.version), put(tree.deleter_left, body, left), Create(tree.deleter, body, ephemeral=True)]
             )
-            version = 0 if left is None else left.version + 1
-            return Deletion(context, tombstone, identity, grave, version, first=left is None)
+            return Deletion(context, identity, grave, 0 if left is None else left.version + 1)
     raise Unavailable(f"the data of {tree.location} could not be claimed for deletion: repeat the drop", location=tree.location)
 
 
@@ -289,5 +282,5 @@ def require_no_deleter(context: TableContext) -> None:
             location=tree.location,
             wait_s=wait_s,
         )
-    with suppress(NoNode, BadVersion, ReplyLost):
+    with suppress(NoNode, BadVersion, ReplyLost):  # another client removed it, or claims the deletion
         context.connect().delete(left.path, version=left.version)

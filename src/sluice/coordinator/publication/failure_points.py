@@ -28,15 +28,10 @@ FAILPOINTS: Final = (
 _LOCK = threading.Lock()
 
 
-def _armed() -> tuple[str, int]:
-    name, _, passage = os.environ.get("SLUICE_FAILPOINT", "").partition(":")
-    if name and name not in FAILPOINTS:
-        raise InvalidRequest(f"SLUICE_FAILPOINT names {name!r}, which is not one of {', '.join(FAILPOINTS)}")
-    return name, int(passage or 1)
-
-
-_NAME, _passages = _armed()
-_left = iter(range(_passages - 1, -1, -1))
+_NAME, _, _passage = os.environ.get("SLUICE_FAILPOINT", "").partition(":")
+if _NAME and _NAME not in FAILPOINTS:
+    raise InvalidRequest(f"SLUICE_FAILPOINT names {_NAME!r}, which is not one of {', '.join(FAILPOINTS)}")
+_left = iter(range(int(_passage or 1) - 1, -1, -1))
 
 
 def point(name: str) -> None:

@@ -64,23 +64,19 @@ class LogPresence:
         try:
             store.head(commit_path(version))
         except ObjectNotFound:
-            if latest_version(store) is None:  # otherwise the version is not published yet, or was cleaned up
-                raise self._gone(version) from None
-        else:
-            self.saw(version)
-
-    def _gone(self, version: int) -> Exception:
-        context = self._context
-        tree = context.tree
-        root, tombstone = context.in_connection(lambda session: session.read_many([tree.root, tree.tombstone]))
-        if tombstone is not None and (root is None or is_closed(root)):
-            return table_dropped(context.tree.location)
-        return LogGap(
-            f"the log of {context.tree.location} is gone, which had version {version}: its folder was moved or deleted. Nothing is "
-            f"written there any more; restore it, or let go of the table: sluice forget {context.tree.location}",
-            location=context.tree.location,
-            version=version,
-        )
+            if latest_version(store) is not None:
+                return  # the version is not published yet, or was cleaned up
+            tree = self._context.tree
+            root, tombstone = self._context.in_connection(lambda session: session.read_many([tree.root, tree.tombstone]))
+            if tombstone is not None and (root is None or is_closed(root)):
+                raise table_dropped(tree.location) from None
+            raise LogGap(
+                f"the log of {tree.location} is gone, which had version {version}: its folder was moved or deleted. Nothing is "
+                f"written there any more; restore it, or let go of the table: sluice forget {tree.location}",
+                location=tree.location,
+                version=version,
+            ) from None
+        self.saw(version)
 
 
 class RecentFiles:

@@ -22,7 +22,7 @@ from itertools import accumulate
 from typing import Final
 
 from ...storage.actions import Metadata, decode_text
-from ...storage.actions.texts import Text, sha256, stored_text, stream_of
+from ...storage.actions.texts import sha256, stored_text, stream_of
 from ...storage.constants import COORDINATOR_KEY
 from ...storage.errors import ForeignCommit, ObjectNotFound, SluiceError, Unavailable, invariant
 from ...storage.log.paths import commit_path
@@ -30,7 +30,7 @@ from ..errors import SessionLost
 from ..nodes.context import TableContext
 from ..nodes.coordinator_id import identity_of
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Published
+from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan
 from ..service.store import ApplyRefused, BadVersion, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, request_bytes
 from .failure_points import point
 from .log_checks import LogPresence, RecentFiles, refuse_old_data
@@ -117,20 +117,17 @@ def forget(context: TableContext) -> None:
     left = _FORGOTTEN_AT_ONCE
     try:
         for day in sorted(_days(context)):
-            if day < first_kept and left > 0:
-                left -= _forget(context, context.tree.refused_on(day), left)
+            if day >= first_kept or left <= 0:
+                continue
+            folder = context.tree.refused_on(day)
+            names = context.coordination.children(folder) or ()
+            for some in _pieces([Delete(f"{folder}/{name}") for name in names[:left]]):
+                context.coordination.apply([*some, *context.liveness_checks()])
+            if len(names) <= left:  # with the last of its refusals the day goes
+                context.coordination.delete(folder)
+            left -= len(names)
     except SluiceError as trouble:
         _log.debug("old refusals of %s are left to another client: %s", context.tree.location, trouble)
-
-
-def _forget(context: TableContext, day: str, most: int) -> int:
-    """Remove up to `most` refusals of a day, and with the last of them the day; returns their number."""
-    names = context.coordination.children(day) or ()
-    for some in _pieces([Delete(f"{day}/{name}") for name in names[:most]]):
-        context.coordination.apply([*some, *context.liveness_checks()])
-    if len(names) <= most:
-        context.coordination.delete(day)
-    return len(names)
 
 
 def _days(context: TableContext) -> set[int]:
@@ -172,7 +169,11 @@ class Publisher:
         looked_again_at: int | None = None
         tried: tuple[int, int] = (-1, 0)
         while True:
-            published, node, records = self._reached()
+            read = context.read_published()
+            if read is None:
+                raise context.missing_error()
+            published, node = read
+            records = context.coordination.children(context.tree.verdicts) or ()
             names = filter(None, map(VerdictName.parse, records))
             reached = (published.generation, published.slot, published.version)
             # check: first-pending-batch-first (min -> max)
@@ -199,14 +200,6 @@ class Publisher:
                     version=published.version,
                 )
             context.barrier()
-
-    def _reached(self) -> tuple[Published, Node, Sequence[str]]:
-        """How far publication got, and the names of the records listed afterwards."""
-        context = self._context
-        published = context.read_published()
-        if published is None:
-            raise context.missing_error()
-        return *published, context.coordination.children(context.tree.verdicts) or ()
 
     def publish(self, name: VerdictName, record: BatchRecord, published: Published, node: Node, records: Sequence[str] = ()) -> bool:
         """Publish one batch, the next one after `published` (as read in `node`); False if another client was faster.
@@ -255,45 +248,40 @@ class Publisher:
         except ObjectNotFound:  # staged objects are removed after publication; otherwise rendering reports what is missing
             return False
         if not written:
-            found = self._stored(version)
-            # check: foreign-commits-are-noticed
-            if sha256(found) != plan.digest:
-                self._refuse_taken_over(found, version)
-                refuse_old_data(context.objects, version)
-                raise ForeignCommit(
-                    f"{commit_path(version)} in {context.objects.location} was written by a program that does not commit through sluice "
-                    f"(it differs from the ratified version {version}); stop that writer and move the file to another place: "
-                    "then the ratified version is published, and the file's rows can be written again through sluice",
-                    version=version,
-                    location=context.objects.location,
-                )
+            self._require_ratified(plan)
         self.log_presence.saw(version)
         return True
 
-    def _stored(self, version: int) -> Text:
-        """The log file whose name is taken."""
+    def _require_ratified(self, plan: VersionPlan) -> None:
+        """Raise ForeignCommit unless the file whose name is taken is the ratified version."""
+        version, objects = plan.version, self._context.objects
+        path, facts = commit_path(version), {"version": version, "location": objects.location}
         try:
-            return stored_text(self._context.objects, commit_path(version))
+            content = stored_text(objects, path)
         except ObjectNotFound as missing:
             raise ForeignCommit(
-                f"{commit_path(version)} in {self._context.objects.location} is no file, though its name is taken: move the folder of that "
+                f"{path} in {objects.location} is no file, though its name is taken: move the folder of that "
                 "name to another place; then the ratified version is published",
-                version=version,
-                location=self._context.objects.location,
+                **facts,
             ) from missing
-
-    def _refuse_taken_over(self, found: Text, version: int) -> None:
-        """Raise if the existing version names another coordinator: then this client is the one that bypasses the table's coordinator."""
-        metadata = next((each for each in decode_text(found, name=commit_path(version)) if isinstance(each, Metadata)), None)
-        owner = None if metadata is None else metadata.configuration.get(COORDINATOR_KEY)
-        if owner is not None and owner != self._context.in_session(identity_of):
+        # check: foreign-commits-are-noticed
+        if sha256(content) != plan.digest:
+            metadata = next((each for each in decode_text(content, name=path) if isinstance(each, Metadata)), None)
+            owner = None if metadata is None else metadata.configuration.get(COORDINATOR_KEY)
+            if owner is not None and owner != self._context.in_session(identity_of):  # it is this client that bypasses the coordinator
+                raise ForeignCommit(
+                    f"version {version} of {objects.location} was written by the coordinator {owner}, which has taken the table "
+                    "on (sluice recover, or attach): leave that file where it is. Versions that this coordinator ratified from that one "
+                    "on are not in the table; write their rows again through the other one",
+                    **facts,
+                    owner=owner,
+                )
+            refuse_old_data(objects, version)
             raise ForeignCommit(
-                f"version {version} of {self._context.objects.location} was written by the coordinator {owner}, which has taken the table "
-                "on (sluice recover, or attach): leave that file where it is. Versions that this coordinator ratified from that one on are "
-                "not in the table; write their rows again through the other one",
-                version=version,
-                location=self._context.objects.location,
-                owner=owner,
+                f"{path} in {objects.location} was written by a program that does not commit through sluice "
+                f"(it differs from the ratified version {version}); stop that writer and move the file to another place: "
+                "then the ratified version is published, and the file's rows can be written again through sluice",
+                **facts,
             )
 
     def _raise(self, record: BatchRecord, reached: Published, node: Node, spare: Sequence[VerdictName]) -> bool:
@@ -324,18 +312,14 @@ class Publisher:
             later = ()
         while later:
             some, later = fitting((), later)
-            self._clean_up(some)
+            try:
+                context.coordination.apply([*some, *context.liveness_checks()])
+            except (ApplyRefused, ReplyLost):
+                self._one_by_one((), some)
         point("after-raise")
         if (node.version + 1) % FORGET_EVERY == 0:
             self._later(partial(forget, context))
         return True
-
-    def _clean_up(self, ops: Sequence[Op]) -> None:
-        """Remove the nodes that could only go after the raise."""
-        try:
-            self._context.coordination.apply([*ops, *self._context.liveness_checks()])
-        except (ApplyRefused, ReplyLost):
-            self._one_by_one((), ops)
 
     def _one_by_one(self, first: Sequence[Op], rest: Sequence[Op]) -> bool:
         """`_raise` in single steps, if something is already gone or stored.

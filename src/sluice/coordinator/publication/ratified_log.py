@@ -39,36 +39,32 @@ _WINDOW = 256
 _FETCHES_MAX = 8
 
 
-def staged_actions(context: TableContext, intent: Intent) -> Text:
-    """The actions of an intent, inline or staged. Raises MissingObject and BadChecksum if they are not those it filed."""
-    return _sealed(context, intent.actions, intent.staged, intent.actions_digest, f"transaction {intent.transaction_id}")
+def staged_actions(context: TableContext, intent: Intent, adapted: Rebased | None = None) -> Text:
+    """The actions that an intent filed, or those to which they were `adapted`; inline or staged.
 
-
-def store_objects(context: TableContext, objects: Mapping[str, Text]) -> None:
-    """Store the objects that versions need, before they are ratified; names depend on the content, so repeating it changes nothing."""
-    for key, data in objects.items():
-        put_text(context.objects, key, data)
-
-
-def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: str) -> Text:
+    Raises MissingObject, and BadChecksum if they are not the ones with that digest.
+    """
+    whose = f"transaction {intent.transaction_id}"
+    inline, staged, digest = intent.actions, intent.staged, intent.actions_digest
+    if adapted is not None:
+        whose = f"{whose}, as they were rebased,"
+        inline, staged, digest = adapted.actions, adapted.staged, adapted.digest
     try:
         actions = stored_text(context.objects, staged) if staged else inline.encode()
         if len(actions) > STAGED_BYTES_MAX:
             raise MalformedRecord(f"its staged actions have {len(actions):,} bytes, more than {STAGED_BYTES_MAX:,}")
         # check: actions-have-their-digest
-        if sha256(actions) != seal:
+        if sha256(actions) != digest:  # a long text is read only now
             raise BadChecksum(f"the actions of {whose} are not those it filed")
     except ObjectNotFound as error:
         raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
     return actions
 
 
-def _member(context: TableContext, intent: Intent, adapted: Rebased | None) -> Member:
-    """An intent with the actions it was committed with."""
-    if adapted is None:
-        return Member(intent, staged_actions(context, intent))
-    whose = f"transaction {intent.transaction_id}, as they were rebased,"
-    return Member(intent, _sealed(context, adapted.actions, adapted.staged, adapted.digest, whose), adapted.what)
+def store_objects(context: TableContext, objects: Mapping[str, Text]) -> None:
+    """Store the objects that versions need, before they are ratified; names depend on the content, so repeating it changes nothing."""
+    for key, data in objects.items():
+        put_text(context.objects, key, data)
 
 
 def _size_of(winner: Winner, content_bytes: int) -> int:
@@ -116,9 +112,6 @@ class RatifiedLog:
 
     def commits(self, versions: Sequence[int]) -> list[tuple[int, Iterable[Action]]]:
         """Many versions at once, with their actions; read in parallel, and not cached."""
-        return [(version, actions_of(content, name=commit_path(version))) for version, content in self._contents_of(versions)]
-
-    def _contents_of(self, versions: Sequence[int]) -> list[tuple[int, Text]]:
         state = self._context.read_published()
         published = -1 if state is None else state[0].version
         limit = self._limit()
@@ -128,7 +121,7 @@ class RatifiedLog:
 
         with ThreadPoolExecutor(_FETCHES_MAX) as pool:
             contents = list(pool.map(within_this_call(read), versions))
-        return list(zip(versions, contents, strict=True))
+        return [(version, actions_of(content, name=commit_path(version))) for version, content in zip(versions, contents, strict=True)]
 
     def winner(self, version: int) -> Winner:
         """A ratified version, as a winner."""
@@ -233,21 +226,19 @@ class RatifiedLog:
         by = record.rendering
         # check: unknown-renderings-wait
         require_number(by.number, context.release.rendering, f"the rendering of version {plan.version} by {by.engine}")
+        filed: dict[int, bytes] = {NO_SLOT: record.direct.encode()} if record.direct else {}
+        if not record.direct:
+            ids = {v.slot: v.transaction_id for v in record.verdicts}
+            paths = [context.tree.slot(record.generation, SlotName(slot, ids[slot])) for slot in plan.slots]
+            for slot, node in zip(plan.slots, context.coordination.read_many(paths), strict=True):
+                if node is None:
+                    return None
+                filed[slot] = node.data
         adapted = {each.slot: each for each in plan.rebased}
-        if record.direct:
-            intent = Intent.decode(record.direct.encode())
-            return self._checked(plan, [_member(context, intent, adapted.get(NO_SLOT))], record)
-        ids = {v.slot: v.transaction_id for v in record.verdicts}
-        paths = [context.tree.slot(record.generation, SlotName(slot, ids[slot])) for slot in plan.slots]
         members: list[Member] = []
-        for slot, node in zip(plan.slots, context.coordination.read_many(paths), strict=True):
-            if node is None:
-                return None
-            members.append(_member(context, Intent.decode(node.data), adapted.get(slot)))
-        return self._checked(plan, members, record)
-
-    @staticmethod
-    def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> Text:
+        for slot, data in filed.items():
+            intent, each = Intent.decode(data), adapted.get(slot)
+            members.append(Member(intent, staged_actions(context, intent, each), () if each is None else each.what))
         content = render(plan, members, record.rendering)
         # check: content-has-its-digest
         invariant("I5", sha256(content) == plan.digest, f"version {plan.version} does not have its ratified content")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -27,7 +27,6 @@ from ..nodes.records import Head, Rendering, VersionPlan
 from ..rules.intent import Intent
 from ..rules.winner import Member
 from ..service.address import Address
-from ..service.clock import Clock
 from ..service.connect import visiting
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
 from .rendering import render
@@ -152,7 +151,14 @@ def rebuilding_claim(context: TableContext) -> Iterator[RebuildingClaim]:
     try:
         yield RebuildingClaim(context, mark)
     finally:
-        _let_go(session, [path, mark], context.clock)
+        for _ in range(_LETTING_GO_MAX):  # despite lost replies: nobody else can claim it while this process lives
+            try:
+                session.apply([Delete(path), Delete(mark)])
+                break
+            except (ApplyRefused, SessionLost):  # the claim is gone
+                break
+            except (ReplyLost, CoordinatorUnavailable):
+                context.clock.sleep(_PAUSE_S)
 
 
 def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, location: str) -> None:
@@ -173,18 +179,6 @@ def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, locati
                 f"another client is recovering {location}: {node.data.decode()}; wait for them", location=location
             ) from trouble
     raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); try again", location=location) from trouble
-
-
-def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> None:
-    """Remove the claim, despite lost replies: nobody else can claim it while this process lives."""
-    for _ in range(_LETTING_GO_MAX):
-        try:
-            session.apply([Delete(path) for path in claim])
-            return
-        except (ApplyRefused, SessionLost):  # the claim is gone
-            return
-        except (ReplyLost, CoordinatorUnavailable):
-            clock.sleep(_PAUSE_S)
 
 
 # -- the version that former clients cannot publish any more -------------------------------------------------------------

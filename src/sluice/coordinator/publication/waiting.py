@@ -95,8 +95,12 @@ class VersionWatch:
             self._patience.see(published)
             self._patience.see(head)
             self._published, self._more = published.version, head.version > published.version
-        if self._more and self._patience.left_s == 0.0:
-            self._published = max(self._published, self._help())
+        if self._more and self._patience.left_s == 0.0:  # publish what its writer did not
+            try:
+                # check: who-waits-publishes-for-the-dead (self._publish() -> -1)
+                self._published = max(self._published, self._publish())
+            except Unavailable as trouble:
+                _log.warning("a version of %s is published later: %s", self._context.tree.location, trouble.message)
             self._patience.used()
         return self._published
 
@@ -138,15 +142,6 @@ class VersionWatch:
         if published is None or head is None:
             raise context.missing_error()
         return published[0], head[0]
-
-    def _help(self) -> int:
-        """Publish what its writer did not; returns the last version that is published then, -1 if that failed."""
-        try:
-            # check: who-waits-publishes-for-the-dead (self._publish() -> -1)
-            return self._publish()
-        except Unavailable as trouble:
-            _log.warning("a version of %s is published later: %s", self._context.tree.location, trouble.message)
-            return -1
 
     def _ring(self) -> None:
         self._changed = True

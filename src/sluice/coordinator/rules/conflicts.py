@@ -26,7 +26,6 @@ from ...storage.data.row_ids import ROW_TRACKING_DOMAIN
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of
-from .intent import Kind
 from .isolation import ConflictPolicy, IsolationLevel
 from .policies import MATRICES, conflicting_class
 from .read_scope import ReadScope
@@ -193,7 +192,7 @@ def _application_advanced(at: Comparison, *, only_read: bool = False) -> str | N
 
 # check: rule-class-refused
 def _class_refused(at: Comparison) -> str | None:
-    return conflicting_class(ConflictPolicy(at.mine.policy), at.mine, at.winner)
+    return conflicting_class(at.mine, at.winner)
 
 
 # check: rule-appended-what-i-read
@@ -245,7 +244,9 @@ def _appended_where(
     hit = [a for a in found if a.path not in at.cleared]
     if not hit:
         return None
-    return f"partitions {_some(map(_partition, hit))}" if mine.partition_types else f"files {_some(a.path for a in hit)}"
+    if not mine.partition_types:
+        return f"files {_some(a.path for a in hit)}"
+    return f"partitions {_some('/'.join(f'{name}={value}' for name, value in a.partition_values.items()) or a.path for a in hit)}"
 
 
 def _holds_new_rows(add: AddFile, winner: Winner, *, whole: bool) -> bool:
@@ -409,55 +410,44 @@ def check(comparison: Comparison, rules: Questions = _EVERY) -> Conflict | None:
 def refusal(conflict: Conflict) -> Refusal:
     """The conflict as it is recorded and reported: rule, winner, what is concerned, and what would have avoided it."""
     rule, winner = conflict.rule, conflict.winner
-    who = _who(winner)
-    operation = f"{winner.operation or 'a commit'}{_in_words(who)}"
+    who, operation = _author(winner)
     return Refusal(
         rule=rule.name,
         error=rule.error,
         message=f"{rule.name}: version {winner.version} ({operation}) came first and concerns {conflict.what}; {rule.advice}",
         winning_version=winner.version,
         winning_operation=winner.operation,
-        facts={"what": conflict.what, "advice": rule.advice, **({"winner": who} if who else {}), **conflict.facts},
+        facts={"what": conflict.what, "advice": rule.advice, **who, **conflict.facts},
     )
 
 
 def version_taken(winner: Winner) -> Refusal:
     """The refusal of a transaction whose expected version was taken by the winner."""
-    who = _who(winner)
+    who, operation = _author(winner)
     return Refusal(
         rule="expected-version",
         error="ConcurrentModification",
-        message=f"expected-version: version {winner.version} ({winner.operation or 'a commit'}{_in_words(who)}) came first, "
+        message=f"expected-version: version {winner.version} ({operation}) came first, "
         f"but nothing may come after version {winner.version - 1}; read the table again, and repeat the operation",
         winning_version=winner.version,
         winning_operation=winner.operation,
-        facts={"winner": who} if who else {},
+        facts=who,
     )
 
 
-def _who(winner: Winner) -> dict[str, str | int]:
-    """The author of a commit, from its own `commitInfo`: its first transaction and the number of `more`; {} if it has none."""
+def _author(winner: Winner) -> tuple[dict[str, Mapping[str, str | int]], str]:
+    """The author of a commit, as a fact, and with its operation in words.
+
+    They come from its own `commitInfo`: its first transaction and the number of `more`; no fact if it has none. The words are like
+    "WRITE by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z".
+    """
+    operation = winner.operation or "a commit"
     if not winner.transactions:
-        return {}
-    first = winner.transactions[0]
+        return {}, operation
+    first, others = winner.transactions[0], len(winner.transactions) - 1
     texts = {name: str(first.get(key, ""))[:_NAME_CHARACTERS_MAX] for name, key in _WHO_TEXTS.items()}
     numbers = {name: value for name, key in _WHO_NUMBERS.items() if type(value := first.get(key, 0)) is int and 0 <= value < 2**53}
-    return {**texts, **numbers, "more": len(winner.transactions) - 1}
-
-
-def _in_words(who: Mapping[str, str | int]) -> str:
-    """The author in words that follow an operation: " by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z"."""
-    if not who:
-        return ""
-    more = f" and {who['more']} more" if who["more"] else ""
-    process = f"{who['application'] or 'somebody'} on {who['host'] or 'a host'} (process {who.get('pid', 0)})"
-    return f" by {process}, transaction {who['transaction_id']}{more}, at {text_of(int(who.get('time_ms', 0)))}"
-
-
-def replaces(mine: Footprint) -> bool:
-    """Whether the transaction replaces everything that exists when its turn comes, like MaxCompute's overwrite."""
-    return mine.kind == Kind.OVERWRITE.value and mine.policy in MATRICES and mine.scope is not None
-
-
-def _partition(add: AddFile) -> str:
-    return "/".join(f"{name}={value}" for name, value in add.partition_values.items()) or add.path
+    more = f" and {others} more" if others else ""
+    process = f"{texts['application'] or 'somebody'} on {texts['host'] or 'a host'} (process {numbers.get('pid', 0)})"
+    words = f"{operation} by {process}, transaction {texts['transaction_id']}{more}, at {text_of(numbers.get('time_ms', 0))}"
+    return {"winner": {**texts, **numbers, "more": others}}, words

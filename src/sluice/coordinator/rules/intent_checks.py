@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,9 +31,9 @@ from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import check_key
 from ..formats import MalformedRecord
-from .intent import DeclaredReads, Intent, Kind
+from .intent import Intent, Kind
 from .refusal import Refusal
-from .winner import Effects, Footprint
+from .winner import Footprint, footprint_of
 
 INTENT_BYTES_MAX: Final = 512 * 1024
 """The maximum size of an intent's node; its owner stages larger actions."""
@@ -65,20 +66,44 @@ def require_sound(intent: Intent, actions: Text) -> Footprint:
 
     Reads them once, and keeps only a digest of each removed file: there may be millions.
     """
-    _check_numbers(intent)
-    _check_texts(intent)
+    _check_fields(intent)
     _check_lines(actions)
-    files, rest, effects = _Files(), _Rest(), Effects(intent.reads)
-    for action in _each(actions) if actions else ():
-        effects.see(action)
-        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
-            files.see(action)
-        else:
-            rest.see(action)
+    files = _Files()
+    protocols: list[Protocol] = []
+    metadata: list[Metadata] = []
+    applications: list[str] = []
+    unknown: set[str] = set()
+
+    def seen() -> Iterator[Action]:
+        for action in _each(actions) if actions else ():
+            match action:
+                case AddFile() | RemoveFile() | AddCDCFile():
+                    files.see(action)
+                case Protocol():
+                    protocols.append(action)
+                case Metadata():
+                    metadata.append(action)
+                case Txn():
+                    applications.append(action.app_id)
+                case DomainMetadata():
+                    pass
+                case _:
+                    unknown.add(type(action).__name__)
+            yield action
+
+    mine = footprint_of(intent.reads, seen())
     files.check_paths(actions)
-    _check_table(intent, rest.protocols, rest.metadata)
-    _check_kind(intent.reads, effects, rest)
-    return effects.footprint()
+    _check_table(intent, protocols, metadata)
+    if unknown:
+        raise MalformedRecord(f"it has actions that no transaction has: {', '.join(sorted(unknown))}")
+    if len(applications) != len(set(applications)):
+        raise MalformedRecord("it writes two numbers of one application")
+    # an append by primary key replaces rows, and has read where they are
+    if mine.kind == Kind.APPEND.value and mine.removes != () and not mine.reads_here:
+        raise MalformedRecord("it is an append that read nothing, and removes files")
+    if mine.kind in _REORGANISES and mine.data_change:
+        raise MalformedRecord("it is a compaction, and changes data")
+    return mine
 
 
 def _each(actions: Text) -> Iterator[Action]:
@@ -91,18 +116,11 @@ def _check_lines(actions: Text) -> None:
     for line in lines(actions):
         # Only a line with very many brackets can be nested too deeply; the others are not parsed.
         if line.count(b"{") + line.count(b"[") > _NESTING_MAX:
-            _check_nesting(line)
+            with suppress(orjson.JSONDecodeError):  # decoding it raises the error
+                if _depth(orjson.loads(line)) > _NESTING_MAX:
+                    raise MalformedRecord("an action is nested too deeply")
     if line:
         raise MalformedRecord("its last line is cut off")
-
-
-def _check_nesting(line: bytes) -> None:
-    try:
-        depth = _depth(orjson.loads(line))
-    except orjson.JSONDecodeError:
-        return  # decoding it raises the error
-    if depth > _NESTING_MAX:
-        raise MalformedRecord("an action is nested too deeply")
 
 
 class _Files:
@@ -120,10 +138,8 @@ class _Files:
             if digest in self._seen:
                 raise MalformedRecord(f"the file {path[:200]!r} appears twice")
             self._seen.add(digest)
-        if not isinstance(file, RemoveFile):
-            self._check_new(file)
-
-    def _check_new(self, file: AddFile | AddCDCFile) -> None:
+        if isinstance(file, RemoveFile):
+            return
         try:
             _check_path(file.path)
         except MalformedRecord as strange:
@@ -143,31 +159,11 @@ class _Files:
             raise strange
 
 
-class _Rest:
-    """The actions of a transaction other than files, by kind."""
+def _check_fields(intent: Intent) -> None:
+    """Check the intent's own fields.
 
-    def __init__(self) -> None:
-        self.protocols: list[Protocol] = []
-        self.metadata: list[Metadata] = []
-        self.applications: list[str] = []
-        self.unknown: set[str] = set()
-
-    def see(self, action: Action) -> None:
-        """Collect one more."""
-        match action:
-            case Protocol():
-                self.protocols.append(action)
-            case Metadata():
-                self.metadata.append(action)
-            case Txn():
-                self.applications.append(action.app_id)
-            case DomainMetadata():
-                pass
-            case _:
-                self.unknown.add(type(action).__name__)
-
-
-def _check_numbers(intent: Intent) -> None:
+    Its texts, which everybody sees and refusals repeat, are short, and its descriptions have the shape that rules read.
+    """
     if not _ID.fullmatch(intent.transaction_id):
         raise MalformedRecord(f"its id {intent.transaction_id[:100]!r} is invalid: use letters, digits, '_' and '-'")
     if not (-1 <= intent.read_version < 2**63 and -1 <= intent.validated_through < 2**63):
@@ -176,10 +172,6 @@ def _check_numbers(intent: Intent) -> None:
         raise MalformedRecord(f"its time {intent.claimed_ms} is invalid")
     if intent.row_ids is not None and not -1 <= intent.row_ids < 2**62:
         raise MalformedRecord(f"its highest row id {intent.row_ids} is invalid")
-
-
-def _check_texts(intent: Intent) -> None:
-    """Check that texts, which everybody sees and refusals repeat, are short, and that descriptions have the shape that rules read."""
     for text in (intent.operation, intent.client.host, intent.client.application, *intent.metrics, *intent.metrics.values()):
         if len(text) > _TEXT_CHARACTERS_MAX:
             raise MalformedRecord(f"a text in it has {len(text):,} characters, more than {_TEXT_CHARACTERS_MAX:,}")
@@ -218,19 +210,14 @@ def _check_path(path: str) -> None:
 def _check_rows(add: AddFile) -> None:
     counted = record_count(add.stats)
     if add.stats is not None and counted is None and add.stats.strip() not in ("", "null"):
-        body = _object(add.stats)
-        if body is None or "numRecords" in body:
+        try:
+            body = orjson.loads(add.stats)
+        except orjson.JSONDecodeError:
+            body = None
+        if not isinstance(body, dict) or "numRecords" in body:
             raise MalformedRecord(f"the statistics of {add.path[:200]!r} are invalid")
     if add.deletion_vector is not None:
         _check_vector(add.path, add.deletion_vector, counted)
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        body = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return body if isinstance(body, dict) else None
 
 
 def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
@@ -277,19 +264,6 @@ def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequen
         )
     if intent.row_ids is not None and not intent.table_id:
         raise MalformedRecord("it names the highest row id, but neither creates nor attaches a table")
-
-
-def _check_kind(declared: DeclaredReads, effects: Effects, rest: _Rest) -> None:
-    """Check that it has only actions that a transaction of its kind may have."""
-    if rest.unknown:
-        raise MalformedRecord(f"it has actions that no transaction has: {', '.join(sorted(rest.unknown))}")
-    if len(rest.applications) != len(set(rest.applications)):
-        raise MalformedRecord("it writes two numbers of one application")
-    # an append by primary key replaces rows, and has read where they are
-    if declared.kind == Kind.APPEND.value and effects.removes_any and not declared.reads_here:
-        raise MalformedRecord("it is an append that read nothing, and removes files")
-    if declared.kind in _REORGANISES and effects.data_change:
-        raise MalformedRecord("it is a compaction, and changes data")
 
 
 def brief(refusal: Refusal) -> Refusal:

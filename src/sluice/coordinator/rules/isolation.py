@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeVar
 
 from ...storage.errors import InvalidRequest
 
 ISOLATION_PROPERTY = "delta.isolationLevel"
 POLICY_PROPERTY = "sluice.conflictPolicy"
+_E = TypeVar("_E", bound=Enum)
 
 
 class IsolationLevel(str, Enum):
@@ -50,24 +52,19 @@ _BY_STRENGTH = (IsolationLevel.SNAPSHOT, IsolationLevel.WRITE_SERIALIZABLE, Isol
 
 def table_isolation(configuration: Mapping[str, str]) -> IsolationLevel:
     """The level in a table's properties; WriteSerializable by default. Raises InvalidRequest."""
-    return _level(configuration.get(ISOLATION_PROPERTY, IsolationLevel.WRITE_SERIALIZABLE.value), ISOLATION_PROPERTY)
+    return _named(IsolationLevel, configuration.get(ISOLATION_PROPERTY, IsolationLevel.WRITE_SERIALIZABLE.value), ISOLATION_PROPERTY)
 
 
 def table_policy(configuration: Mapping[str, str]) -> ConflictPolicy:
     """The conflict policy in a table's properties; Delta's by default. Raises InvalidRequest."""
-    named = configuration.get(POLICY_PROPERTY, ConflictPolicy.DELTA.value)
-    for policy in ConflictPolicy:
-        if policy.value == named:
-            return policy
-    names = ", ".join(policy.value for policy in ConflictPolicy)
-    raise InvalidRequest(f"{POLICY_PROPERTY} is {named!r}; use one of {names}", property=POLICY_PROPERTY, value=named)
+    return _named(ConflictPolicy, configuration.get(POLICY_PROPERTY, ConflictPolicy.DELTA.value), POLICY_PROPERTY)
 
 
 def stricter(table: IsolationLevel, asked: str | IsolationLevel | None) -> IsolationLevel:
     """The level of one transaction: the table's, or a stricter one if requested. Raises InvalidRequest for a weaker one."""
     if asked is None:
         return table
-    level = _level(asked, "isolation")
+    level = _named(IsolationLevel, asked, "isolation")
     if _BY_STRENGTH.index(level) < _BY_STRENGTH.index(table):
         raise InvalidRequest(
             f"isolation={level.value!r} is weaker than the table's {table.value}; a transaction may only be stricter than its table",
@@ -77,9 +74,9 @@ def stricter(table: IsolationLevel, asked: str | IsolationLevel | None) -> Isola
     return level
 
 
-def _level(named: str, what: str) -> IsolationLevel:
-    for level in IsolationLevel:
-        if level.value == named:
-            return level
-    names = ", ".join(level.value for level in IsolationLevel)
-    raise InvalidRequest(f"{what} is {named!r}; use one of {names}", property=what, value=named)
+def _named(kind: type[_E], value: str, what: str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        names = ", ".join(each.value for each in kind)
+        raise InvalidRequest(f"{what} is {value!r}; use one of {names}", property=what, value=value) from None

@@ -79,11 +79,6 @@ def outcome(policy: ConflictPolicy, earlier: Kind, later: Kind) -> str:
     return OK if policy not in MATRICES or pair[0] is None or pair[1] is None else MATRICES[policy][pair[0], pair[1]]
 
 
-def refuses(policy: ConflictPolicy, earlier: Kind, later: Kind) -> bool:
-    """Whether the later of two operations on one partition is refused."""
-    return outcome(policy, earlier, later) == REFUSED
-
-
 def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable[RemoveFile]) -> str | None:
     """A partition that I touch and in which these files were added or removed, or None.
 
@@ -101,14 +96,14 @@ def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable
     return None
 
 
-def conflicting_class(policy: ConflictPolicy, mine: Footprint, winner: Winner) -> str | None:
-    """The winner's operation and partition ("INSERT, which came first in partition p=1"), or None if the policy lets both commit."""
-    if not refuses(policy, winner.kind, Kind(mine.kind)):
+def conflicting_class(mine: Footprint, winner: Winner) -> str | None:
+    """The winner's operation and partition ("INSERT, which came first in partition p=1"), or None if my policy lets both commit."""
+    policy = ConflictPolicy(mine.policy)
+    if outcome(policy, winner.kind, Kind(mine.kind)) != REFUSED:
         return None
     key = common_partition(mine, winner.adds, winner.removed.values())
-    return None if key is None else f"{word_of(policy, winner.kind)}, which came first in {_shown(key)}"
-
-
-def _shown(key: str) -> str:
+    if key is None:
+        return None
     values = orjson.loads(key)
-    return f"partition {'/'.join(f'{name}={value}' for name, value in values.items())}" if values else "the table"
+    where = f"partition {'/'.join(f'{name}={value}' for name, value in values.items())}" if values else "the table"
+    return f"{word_of(policy, winner.kind)}, which came first in {where}"

@@ -73,8 +73,16 @@ def types_of(columns: Iterable[StructField]) -> dict[str, str]:
 
 def evaluable(column_types: Mapping[str, str]) -> StructType:
     """Columns as a schema, from their types as in Delta's schema JSON, without types that sluice cannot evaluate."""
-    fields = [_field(name, text) for name, text in column_types.items()]
-    return StructType(field for field in fields if field is not None)
+    fields: list[StructField] = []
+    for name, text in column_types.items():
+        try:
+            body = {"name": name, "type": loads(text.encode()), "nullable": True}
+            schema = parse_schema(dumps({"type": "struct", "fields": [body]}).decode())
+            to_arrow(schema)
+        except UNJUDGEABLE:  # what names it counts as TRUE
+            continue
+        fields.append(schema.fields[0])
+    return StructType(fields)
 
 
 def schema_of(partition_types: Mapping[str, str]) -> StructType:
@@ -85,17 +93,6 @@ def schema_of(partition_types: Mapping[str, str]) -> StructType:
 def condition(sql: str, partition_types: Mapping[str, str]) -> Node:
     """The part of a condition about partition columns; "" and parts that cannot be evaluated are TRUE. Never raises."""
     return _root(sql, schema_of(partition_types))
-
-
-def _field(name: str, text: str) -> StructField | None:
-    """The column, or None if sluice cannot evaluate its type: then what names it counts as TRUE."""
-    try:
-        body = {"name": name, "type": loads(text.encode()), "nullable": True}
-        schema = parse_schema(dumps({"type": "struct", "fields": [body]}).decode())
-        to_arrow(schema)
-    except UNJUDGEABLE:
-        return None
-    return schema.fields[0]
 
 
 def _root(sql: str, schema: StructType) -> Node:

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Final
 
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_text, encode
-from ...storage.actions.lineage import moved_rows
+from ...storage.actions.file_removals import moved_rows
 from ...storage.actions.texts import Text, spooled
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .conflicts import APPENDED, BEFORE_ROWS, OF_ROWS, Comparison, Conflict, check, effective_level, replaces, shared_in_words
+from .conflicts import APPENDED, BEFORE_ROWS, OF_ROWS, Comparison, Conflict, check, effective_level, shared_in_words
 from .intent import OWN_PARTITIONS, Intent, Kind
 from .isolation import ConflictPolicy, IsolationLevel
 from .policies import MATRICES
@@ -79,9 +79,7 @@ class Candidate:
 
     def decoded(self) -> tuple[Action, ...]:
         """The actions. Raises CorruptLogFile."""
-        if self.actions is not None:
-            return self.actions
-        return tuple(self.each())
+        return tuple(self.each()) if self.actions is None else self.actions
 
     def each(self) -> Iterator[Action]:
         """The actions one after the other. Raises CorruptLogFile."""
@@ -119,14 +117,16 @@ def check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, wi
 
 def _check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None) -> Candidate | Conflict:
     """`check_against`, for what the footprint says is compared."""
+    coarse = candidate.footprint
+    by_partitions = coarse.policy in MATRICES and coarse.scope is None
     # check: coarse-footprints-are-made-exact (always)
-    if not _is_coarse(candidate.footprint, winner):
+    if not (coarse.removes is None and winner.removed) and not (coarse.partitions is None and by_partitions):
         return _checked(candidate, winner, lookup, window)
+    # it omitted, because of its length, something that a rule needs
     checked = _checked(_exact(candidate, winner), winner, lookup, window)
     if isinstance(checked, Conflict) or checked.noted > candidate.noted:
         return checked
     # Made exact for this winner only: the lists may be long.
-    coarse = candidate.footprint
     return replace(checked, footprint=replace(checked.footprint, removes=coarse.removes, partitions=coarse.partitions))
 
 
@@ -136,15 +136,30 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
     lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
     comparison = Comparison(mine, winner, level, cleared=candidate.cleared, lost_rows=lost, window=window)
     conflict = check(comparison, BEFORE_ROWS)
-    if conflict is not None:
-        return _telling_rows(conflict, candidate, winner, lookup)
+    if conflict is not None and not (conflict.rule.name == APPENDED and mine.row_level):
+        return conflict
     merged = _adapted(candidate, winner, lookup)
+    if conflict is not None:  # if both changed rows and added them again elsewhere, the new files alone say less
+        if merged is None or not merged.shared:
+            return conflict
+        return replace(conflict, what=f"{conflict.what}; both changed {shared_in_words(merged.shared)}")
     if merged is not None:
         comparison = replace(comparison, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
     conflict = check(comparison, OF_ROWS)
     if conflict is not None:
         return conflict
-    return _reading_on(candidate if merged is None or not merged.reconciled else _after(candidate, merged), winner, lookup)
+    if merged is not None and merged.reconciled:
+        candidate = replace(
+            candidate,
+            # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, merged.actions) -> candidate.footprint)
+            footprint=footprint_of(candidate.footprint, merged.actions),
+            actions=merged.actions,
+            notes=(*candidate.notes, *merged.what)[:_NOTES_MAX],
+            noted=candidate.noted + len(merged.what),
+            objects={**candidate.objects, **merged.objects},
+            planned={**candidate.planned, **merged.planned},
+        )
+    return _reading_on(candidate, winner, lookup)
 
 
 def check_against_all(candidate: Candidate, winners: Iterable[Winner], lookup: VectorLookup) -> Candidate | Conflict:
@@ -158,42 +173,28 @@ def check_against_all(candidate: Candidate, winners: Iterable[Winner], lookup: V
     return candidate
 
 
-def _telling_rows(conflict: Conflict, candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Conflict:
-    """The conflict, with the shared rows: if both changed rows and added them again elsewhere, the new files alone say less."""
-    if conflict.rule.name != APPENDED or not candidate.footprint.row_level:
-        return conflict
-    merged = _adapted(candidate, winner, lookup)
-    if merged is None or not merged.shared:
-        return conflict
-    return replace(conflict, what=f"{conflict.what}; both changed {shared_in_words(merged.shared)}")
-
-
 def _adapted(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Merge | None:
     """The actions adapted to a winner that changed the same files, or whose rows are replaced; None if neither applies."""
     mine = candidate.footprint
     # check: replacing-replaces
-    if replaces(mine):
+    if mine.kind == Kind.OVERWRITE.value and mine.policy in MATRICES and mine.scope is not None:  # like MaxCompute's overwrite
         if not winner.adds and not winner.removed:
             return None
         actions = candidate.decoded()
         return replace_all(actions, winner, _inside(mine, actions), candidate.now_ms)
-    if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
+    common = winner.removes & set(mine.removes or ()) if mine.row_level and winner.removed else ()
+    if not common:
         return None
+    both_reorganise = mine.policy == ConflictPolicy.DATABRICKS.value and mine.kind in _REORGANISES and winner.kind in _REORGANISES
     # check: databricks-minds-z-orders
-    if mine.policy == ConflictPolicy.DATABRICKS.value and mine.kind in _REORGANISES and _ordered_anew(mine, winner):
-        return None
+    if both_reorganise and any(moved_rows(winner.removed[path]) is None for path in common):
+        return None  # the winner ordered rows anew, without saying where they went
 
     def known(vector: DeletionVector) -> Rows:
         planned = candidate.planned.get(vector.unique_id)
         return lookup(vector) if planned is None else planned
 
     return merge(candidate.decoded(), winner, candidate.transaction_id, known)
-
-
-def _ordered_anew(mine: Footprint, winner: Winner) -> bool:
-    """Whether the winner compacted files that I compact, too, in a new order, without saying where their rows went."""
-    common = winner.removes & set(mine.removes or ())
-    return winner.kind in _REORGANISES and any(moved_rows(winner.removed[path]) is None for path in common)
 
 
 def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFile]], Iterable[AddFile]]:
@@ -240,12 +241,6 @@ def _reading_on(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> C
     return replace(candidate, footprint=replace(mine, read_files=read_files, read_rows=read_rows))
 
 
-def _is_coarse(mine: Footprint, winner: Winner) -> bool:
-    """Whether the footprint omitted, because of its length, something that a rule needs."""
-    by_partitions = mine.policy in MATRICES and mine.scope is None
-    return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
-
-
 def _exact(candidate: Candidate, winner: Winner) -> Candidate:
     """A copy that lists, from the actions, the files removed by both and the partitions touched."""
     mine = candidate.footprint
@@ -263,16 +258,3 @@ def _exact(candidate: Candidate, winner: Winner) -> Candidate:
                 touched.add(partition_key(action.partition_values))
     partitions = mine.partitions if touched is None else tuple(touched)
     return replace(candidate, footprint=replace(mine, removes=tuple(removes), partitions=partitions))
-
-
-def _after(candidate: Candidate, merged: Merge) -> Candidate:
-    return replace(
-        candidate,
-        # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, merged.actions) -> candidate.footprint)
-        footprint=footprint_of(candidate.footprint, merged.actions),
-        actions=merged.actions,
-        notes=(*candidate.notes, *merged.what)[:_NOTES_MAX],
-        noted=candidate.noted + len(merged.what),
-        objects={**candidate.objects, **merged.objects},
-        planned={**candidate.planned, **merged.planned},
-    )

@@ -46,25 +46,21 @@ def withdrawal(transaction_id: str) -> Refusal:
     return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
 
 
-def _winner(refusal: Refusal) -> dict[str, object]:
-    """The author of the winning commit, as attributes of the error."""
-    winner = refusal.facts.get("winner")
-    if not isinstance(winner, Mapping):
-        return {}
-    return {f"winning_{name}": winner.get(name) for name in ("application", "host", "pid", "transaction_id", "time_ms")}
-
-
 def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
     """The exception for a refusal; `filed` is false if nothing of the transaction is on record."""
     cls = getattr(committing, refusal.error, Refused)
     if not (isinstance(cls, type) and issubclass(cls, NotCommitted)):
         cls = Refused
+    winner = refusal.facts.get("winner")
+    author: dict[str, object] = {}
+    if isinstance(winner, Mapping):
+        author = {f"winning_{name}": winner.get(name) for name in ("application", "host", "pid", "transaction_id", "time_ms")}
     return cls(
         refusal.message,
         rule=refusal.rule,
         winning_version=refusal.winning_version,
         winning_operation=refusal.winning_operation,
-        **_winner(refusal),
+        **author,
         transaction_id=transaction_id,
         facts=dict(refusal.facts),
         filed=filed,

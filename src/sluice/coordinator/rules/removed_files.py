@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Final
 
 from ...storage.actions import RemoveFile, decode, encode
@@ -125,10 +125,6 @@ class RemovedFiles(Mapping[str, RemoveFile]):
     def values(self) -> ValuesView[RemoveFile]:
         """The removals, in the order of the commit."""
         return _Values(self)
-
-    def keys(self) -> KeysView[str]:
-        """The paths."""
-        return KeysView(self)
 
     def _place(self, path: object) -> tuple[int, int] | None:
         if not isinstance(path, str):

@@ -18,8 +18,7 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile
-from ...storage.actions.file_removals import removal
-from ...storage.actions.lineage import Moved, moved_from, moved_rows, with_base
+from ...storage.actions.file_removals import Moved, moved_from, moved_rows, removal, with_base
 from ...storage.actions.records import record_count, wide
 from ...storage.data.vectors import Rows, from_text, plan_vector, to_text
 from ...storage.dataclass import dataclass
@@ -201,16 +200,11 @@ class _Files:
         del self.removes[mine.path]
         self.adds.pop(mine.path, None)
         for path in sorted(positions.keys() & outputs.keys()):
-            rows = positions[path]
-            self._delete_more(outputs[path], rows, mine.deletion_timestamp)
+            output, changed = outputs[path], self.adds.get(path)
+            before = self._rows((changed or output).deletion_vector)  # rows of several of its sources may be in it
+            self.removes[path] = removal(output, mine.deletion_timestamp)
+            self._set_vector(replace(output, data_change=True), before | positions[path])
         return f"deletion carried over from {mine.path} to what version {winner.version} made of it"
-
-    def _delete_more(self, output: AddFile, rows: Rows, timestamp: int | None) -> None:
-        """Delete rows of a file that the winner wrote; rows of several of its sources may be in it."""
-        changed = self.adds.get(output.path)
-        before = self._rows((changed or output).deletion_vector)
-        self.removes[output.path] = removal(output, timestamp)
-        self._set_vector(replace(output, data_change=True), before | rows)
 
     def _deleted(self, mine: RemoveFile, base: Rows) -> Rows | None:
         """The rows of a file that this transaction deleted; None for all of them."""

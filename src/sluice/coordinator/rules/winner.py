@@ -72,72 +72,52 @@ def partition_key(values: Mapping[str, str | None]) -> str:
     return orjson.dumps({name: value or None for name, value in values.items()}, option=orjson.OPT_SORT_KEYS).decode()
 
 
-class Effects:
-    """What the actions of a transaction do, which are seen one after the other: there may be millions."""
-
-    def __init__(self, declared: DeclaredReads) -> None:
-        self._declared = declared
-        self._removes: list[str] | None = []
-        self._partitions: set[str] | None = None if declared.scope == "" else set()
-        self.adds_only = True
-        """Whether all its files are added ones."""
-        self.removes_any = self.data_change = self._metadata = self._protocol = False
-        self._app_versions: dict[str, int] = {}
-        self._domains: list[str] = []
-
-    def see(self, action: Action) -> None:
-        """Take note of one more."""
-        match action:
-            case Txn():
-                self._app_versions[action.app_id] = action.version
-            case DomainMetadata():
-                self._domains.append(action.domain)
-            case Metadata():
-                self._metadata = True
-            case Protocol():
-                self._protocol = True
-        if not isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
-            return
-        self.data_change = self.data_change or action.data_change
-        self.adds_only = self.adds_only and isinstance(action, AddFile)
-        if isinstance(action, RemoveFile):
-            self.removes_any = True
-            if self._removes is not None:
-                self._removes.append(action.path)
-                # check: many-removed-files-are-all-files (if len(self._removes) <= LISTED_MAX else None -> [:LISTED_MAX])
-                self._removes = self._removes if len(self._removes) <= LISTED_MAX else None
-        if self._partitions is not None:
-            if action.partition_values is not None:
-                self._partitions.add(partition_key(action.partition_values))
-            # check: many-partitions-are-all (without or len(self._partitions) > LISTED_MAX)
-            if action.partition_values is None or len(self._partitions) > LISTED_MAX:
-                self._partitions = None
-
-    def footprint(self) -> Footprint:
-        """These effects beside what the intent declares to have read."""
-        declared = self._declared
-        return Footprint(
-            **{each.name: getattr(declared, each.name) for each in _DECLARED},
-            removes=None if self._removes is None else tuple(self._removes),
-            app_versions=self._app_versions,
-            domains=tuple(self._domains),
-            metadata=self._metadata,
-            protocol=self._protocol,
-            data_change=self.data_change,
-            blind_append=declared.nothing and self.adds_only and not declared.reads_here,
-            partitions=None if self._partitions is None else tuple(sorted(self._partitions)),
-        )
-
-
 _DECLARED: Final = fields(DeclaredReads)
 
 
 def footprint_of(declared: DeclaredReads, actions: Iterable[Action]) -> Footprint:
-    """The footprint of a transaction with these actions."""
-    effects = Effects(declared)
+    """The footprint of a transaction with these actions, which are seen one after the other: there may be millions."""
+    removes: list[str] | None = []
+    partitions: set[str] | None = None if declared.scope == "" else set()
+    app_versions: dict[str, int] = {}
+    domains: list[str] = []
+    metadata = protocol = data_change = False
+    adds_only = True
     for action in actions:
-        effects.see(action)
-    return effects.footprint()
+        match action:
+            case Txn():
+                app_versions[action.app_id] = action.version
+            case DomainMetadata():
+                domains.append(action.domain)
+            case Metadata():
+                metadata = True
+            case Protocol():
+                protocol = True
+        if not isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            continue
+        data_change = data_change or action.data_change
+        adds_only = adds_only and isinstance(action, AddFile)
+        if isinstance(action, RemoveFile) and removes is not None:
+            removes.append(action.path)
+            # check: many-removed-files-are-all-files (if len(removes) <= LISTED_MAX else None -> [:LISTED_MAX])
+            removes = removes if len(removes) <= LISTED_MAX else None
+        if partitions is not None:
+            if action.partition_values is not None:
+                partitions.add(partition_key(action.partition_values))
+            # check: many-partitions-are-all (without or len(partitions) > LISTED_MAX)
+            if action.partition_values is None or len(partitions) > LISTED_MAX:
+                partitions = None
+    return Footprint(
+        **{each.name: getattr(declared, each.name) for each in _DECLARED},
+        removes=None if removes is None else tuple(removes),
+        app_versions=app_versions,
+        domains=tuple(domains),
+        metadata=metadata,
+        protocol=protocol,
+        data_change=data_change,
+        blind_append=declared.nothing and adds_only and not declared.reads_here,
+        partitions=None if partitions is None else tuple(sorted(partitions)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +230,15 @@ def winner_of(version: int, actions: Iterable[Action]) -> Winner:
                 continue
     removed = removals.files()
     listed = transactions_of(info)
-    operation = str(info.fields.get("operation", "")) if info else ""
+    said = {} if info is None else info.fields
+    operation, parameters, stamp = str(said.get("operation", "")), said.get("operationParameters"), said.get("inCommitTimestamp")
+    mode = str(parameters.get("mode", "")) if isinstance(parameters, Mapping) else ""
+    named = listed[0].get("kind") if listed else None  # all members of a group have the same kind
+    kind = Kind(named) if named in {each.value for each in Kind} else class_of(operation, adds, removed.values(), mode=mode)
     return Winner(
         version=version,
         operation=operation,
-        blind_append=info is not None and info.fields.get("isBlindAppend") is True,
+        blind_append=said.get("isBlindAppend") is True,
         adds=AddedFiles(adds),
         removed=removed,
         metadata=metadata,
@@ -262,27 +246,11 @@ def winner_of(version: int, actions: Iterable[Action]) -> Winner:
         app_versions=apps,
         domains=frozenset(domains),
         transactions=listed,
-        kind=_kind(listed) or class_of(operation, adds, removed.values(), mode=_mode(info)),
+        kind=kind,
         metadata_change=_described(listed, "metadataChange"),
         protocol_change=_described(listed, "protocolChange"),
-        timestamp_ms=_timestamp(info),
+        timestamp_ms=stamp if isinstance(stamp, int) else None,
     )
-
-
-def _timestamp(info: CommitInfo | None) -> int | None:
-    stamp = None if info is None else info.fields.get("inCommitTimestamp")
-    return stamp if isinstance(stamp, int) else None
-
-
-def _kind(transactions: Sequence[Mapping[str, Any]]) -> Kind | None:
-    """The kind of a version; all members of a group have the same kind."""
-    named = transactions[0].get("kind") if transactions else None
-    return Kind(named) if named in {each.value for each in Kind} else None
-
-
-def _mode(info: CommitInfo | None) -> str:
-    parameters = info.fields.get("operationParameters") if info is not None else None
-    return str(parameters.get("mode", "")) if isinstance(parameters, Mapping) else ""
 
 
 def _described(transactions: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
@@ -311,20 +279,15 @@ class Window:
 
         The first call with a question selects from the candidates of all winners; `pick` judges each file by itself.
         """
-        known = self._picked.get(question)
-        if known is None:
-            known = self._picked[question] = self._pick(candidates, pick)
-        return known.get(id(winner), ())
-
-    def _pick(
-        self, candidates: Callable[[Winner], Sequence[AddFile]], pick: Callable[[Sequence[AddFile]], list[AddFile]]
-    ) -> Mapping[int, list[AddFile]]:
-        """The selected files by the identity of their winner."""
-        named = {id(winner): files for winner in self.winners if (files := candidates(winner))}
-        if len(named) < 2:
-            return {winner: pick(files) for winner, files in named.items()}
-        found = {id(add) for add in pick([add for files in named.values() for add in files])}
-        return {winner: [add for add in files if id(add) in found] for winner, files in named.items()} if found else {}
+        if question not in self._picked:
+            named = {id(each): files for each in self.winners if (files := candidates(each))}
+            if len(named) < 2:
+                self._picked[question] = {each: pick(files) for each, files in named.items()}
+            else:
+                picked = {id(add) for add in pick([add for files in named.values() for add in files])}
+                by_winner = {each: [add for add in files if id(add) in picked] for each, files in named.items()} if picked else {}
+                self._picked[question] = by_winner
+        return self._picked[question].get(id(winner), ())
 
 
 def windows(winners: Iterable[Winner]) -> Iterator[Window]:

@@ -80,7 +80,9 @@ class Address:
 @functools.lru_cache(maxsize=256)
 def _parse(text: str) -> Address:
     scheme, separator, rest = text.partition("://")
-    shown = _shown(text)
+    # without possible passwords: anything before an `@`, and the values of unknown options
+    shown = re.sub(r"^([^/?]*://)?[^=]*@", r"\1***@", text)
+    shown = re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _SHOWN else f"{m[1]}{m[2]}=***", shown)
     if not separator or scheme not in _OPTIONS:
         hint = f"; a ZooKeeper server is written zk://{shown}" if not separator else ""
         raise UnknownScheme(
@@ -109,14 +111,10 @@ def _parse(text: str) -> Address:
         return Address(scheme, unquote(parts.path), **options)
     if scheme == "zk":
         _check_trust(shown, options)
-        return Address(scheme, _hosts(shown, parts.netloc), _chroot(parts.path), **options)
+        hosts, chroot = _hosts(shown, parts.netloc), unquote(parts.path).rstrip("/") or _DEFAULT_CHROOT
+        check_path(chroot)
+        return Address(scheme, hosts, chroot, **options)
     return Address(scheme, parts.netloc + parts.path)
-
-
-def _shown(text: str) -> str:
-    """The address without possible passwords: anything before an `@`, and the values of unknown options."""
-    text = re.sub(r"^([^/?]*://)?[^=]*@", r"\1***@", text)
-    return re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _SHOWN else f"{m[1]}{m[2]}=***", text)
 
 
 def _options(text: str, scheme: str, query: str) -> dict[str, Any]:
@@ -157,9 +155,3 @@ def _hosts(text: str, netloc: str) -> str:
             raise InvalidRequest(f"{text!r}: {host!r} is not host:port; write zk://host1:2181,host2:2181/chroot", address=text)
         hosts.append(f"{name}:{port}")
     return ",".join(hosts)
-
-
-def _chroot(path: str) -> str:
-    chroot = unquote(path).rstrip("/") or _DEFAULT_CHROOT
-    check_path(chroot)
-    return chroot

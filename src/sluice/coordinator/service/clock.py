@@ -12,20 +12,6 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from ...storage.arguments import RULES
 from ...storage.dataclass import dataclass
 from ..errors import CoordinatorUnavailable
-from ..limits import DEFAULT_TIMEOUT_S
-
-__all__ = [
-    "DEFAULT_TIMEOUT_S",
-    "Clock",
-    "Deadline",
-    "Event",
-    "SystemClock",
-    "Timeout",
-    "bounded_s",
-    "bounding",
-    "require_time_left",
-    "within_this_call",
-]
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -41,11 +27,9 @@ class Event(Protocol):
 
     def set(self) -> None:
         """Wake the waiting threads."""
-        ...
 
     def clear(self) -> None:
         """Make the next `wait` block again."""
-        ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, for at most `timeout` seconds; returns whether it is set."""
@@ -68,7 +52,6 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
     def event(self) -> Event:
         """An event that waits by this clock."""

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
 from .address import Address
-from .embedded import Membership, join
+from .embedded.lifecycle import Membership, join
 from .memory import MemoryCoordination, MemorySession
 from .store import CoordinationStore
 from .zookeeper.session import ZooKeeperStore

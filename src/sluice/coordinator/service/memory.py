@@ -31,7 +31,8 @@ are released. All state is behind one lock; sessions may be shared by threads.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -39,7 +40,7 @@ from typing import ClassVar, TypeVar
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ..errors import CoordinatorUnavailable, SessionLost
-from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, Op, ReplyLost, Write, check_ops, check_path
+from .store import ANY_VERSION, ApplyRefused, ChangingOneNode, Check, Create, Node, NodeExists, Op, ReplyLost, check_ops, check_path
 from .tree import Change, Tree
 
 
@@ -147,15 +148,24 @@ class MemoryCoordination:
 
     # -- used by the sessions ---------------------------------------------------------------------------------------
 
-    def begin(self, session_id: int, verb: str, path: str, ops: Sequence[Op]) -> tuple[Call, Fault | None]:
-        """Count the call and find its fault. Called without the lock, since the hook may take its time."""
+    @contextmanager
+    def calling(self, session_id: int, verb: str, path: str, ops: Sequence[Op]) -> Iterator[Fault | None]:
+        """Count the call, and find its fault; at the end deliver the watches that it triggered.
+
+        Entered without the lock, since the hooks may take their time.
+        """
         with self.lock:
             self.calls[verb] += 1
             self._last_call += 1
             call = Call(self._last_call, session_id, verb, path, tuple(ops))
             scripted = self._scripted(call)
         asked = self.before(call) if self.before else None
-        return call, asked or scripted
+        try:
+            yield asked or scripted
+        finally:
+            self.deliver()
+            if self.after:
+                self.after(call)
 
     def _scripted(self, call: Call) -> Fault | None:
         """Remove and return the injected fault that this call meets."""
@@ -167,12 +177,6 @@ class MemoryCoordination:
                 return each.fault
             each.skip -= 1
         return None
-
-    def finish(self, call: Call) -> None:
-        """Deliver the watches that the call triggered."""
-        self.deliver()
-        if self.after:
-            self.after(call)
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Show changes to every session; the lock is held."""
@@ -194,12 +198,14 @@ class MemoryCoordination:
         self.publish(self.tree.end_session(session.session_id))
 
 
-class MemorySession:
+class MemorySession(ChangingOneNode):
     """One session of a MemoryCoordination; implements CoordinationStore."""
 
     def __init__(self, coordination: MemoryCoordination, session_id: int) -> None:
         self._coordination = coordination
-        self._session_id = session_id
+        self.session_id = session_id
+        """From 1."""
+        self._expiry = f"session {session_id} has expired"
         self._lost: str | None = None
         self._connected = True
         self._seen = 0
@@ -207,11 +213,6 @@ class MemorySession:
         self._node_watches: dict[str, list[Watch]] = {}
         self._child_watches: dict[str, list[Watch]] = {}
         self._held_back: list[tuple[int, Watch]] = []
-
-    @property
-    def session_id(self) -> int:
-        """The id of the session, from 1."""
-        return self._session_id
 
     @property
     def connected(self) -> bool:
@@ -247,17 +248,13 @@ class MemorySession:
 
     def expire(self) -> None:
         """Expire the session on the server's side."""
-        self._end(self._expiry())
+        self._end(self._expiry)
 
     def close(self) -> None:
         """End the session; doing so again does nothing."""
-        self._end(f"session {self._session_id} was closed")
+        self._end(f"session {self.session_id} was closed")
 
     # -- verbs -----------------------------------------------------------------------------------------------------
-
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create one node and return its path."""
-        return str(self._change_one("create", Create(path, data, ephemeral=ephemeral, sequential=sequential)))
 
     def ensure_path(self, path: str) -> None:
         """Create the node and its missing parents, empty."""
@@ -268,14 +265,7 @@ class MemorySession:
 
     def read(self, path: str, watch: Watch | None = None) -> Node | None:
         """The node as this session's server knows it, or None."""
-        check_path(path)
-
-        def look() -> Node | None:
-            view = self._view()
-            self._add_watch(self._node_watches, path, watch, view)
-            return self._coordination.tree.node(path, view)
-
-        return self._look("read", path, look)
+        return self._watched("read", path, watch, self._node_watches, Tree.node)
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """The nodes as of one zxid (which the protocol does not promise), or of two if the service's `split` says so."""
@@ -294,8 +284,8 @@ class MemorySession:
 
         def show(start: int, end: int) -> None:
             view, tree = self._view(), self._coordination.tree
-            found.extend(tree.node(path, view) for path in nodes[start:end])
-            names.extend(tree.children(path, view) for path in parents[max(start - len(nodes), 0) : max(end - len(nodes), 0)])
+            found.extend([tree.node(path, view) for path in nodes[start:end]])
+            names.extend([tree.children(path, view) for path in parents[max(start - len(nodes), 0) : max(end - len(nodes), 0)]])
 
         for start, end in ((0, first), (first, count)) if first < count else ((0, count),):
             self._look(verb, (*nodes, *parents)[start] if count else "/", partial(show, start, end))
@@ -303,28 +293,11 @@ class MemorySession:
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         """The names of the children in no order, or None."""
-        check_path(path)
-
-        def look() -> list[str] | None:
-            view = self._view()
-            self._add_watch(self._child_watches, path, watch, view)
-            return self._coordination.tree.children(path, view)
-
-        return self._look("children", path, look)
-
-    def write(self, path: str, data: bytes, *, version: int) -> int:
-        """Replace the data if the version matches; returns the new version."""
-        written = self._change_one("write", Write(path, data, version))
-        assert isinstance(written, int)
-        return written
-
-    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
-        """Delete a node without children."""
-        self._change_one("delete", Delete(path, version))
+        return self._watched("children", path, watch, self._child_watches, Tree.children)
 
     def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
         """All operations or none."""
-        return self._change("apply", list(ops))
+        return self._change("apply", ops)
 
     def barrier(self) -> None:
         """Catch up with every change made so far."""
@@ -341,48 +314,56 @@ class MemorySession:
             except NodeExists:
                 return
 
-    def _change_one(self, verb: str, op: Op) -> str | int | None:
-        try:
-            return self._change(verb, [op])[0]
-        except ApplyRefused as refused:
-            raise refused.cause from None
-
-    def _change(self, verb: str, ops: list[Op]) -> list[str | int | None]:
+    def _change(self, verb: str, ops: Sequence[Op]) -> list[str | int | None]:
         check_ops(ops)
-        call, fault = self._coordination.begin(self._session_id, verb, ops[0].path if ops else "/", ops)
-        try:
-            with self._coordination.lock:
-                self._require_usable()
-                results: list[str | int | None] = []
-                try:
-                    if fault is None or fault.takes_effect:
-                        results = self._execute(ops, answered=fault is None)
-                except ApplyRefused:
-                    if fault is None:
-                        raise
-                if fault is not None:
-                    self._suffer(fault)
-                    raise ReplyLost(f"the reply to {verb} {call.path} was lost: it may have taken effect", path=call.path)
-                return results
-        finally:
-            self._coordination.finish(call)
+        path = ops[0].path if ops else "/"
+        with self._coordination.calling(self.session_id, verb, path, ops) as fault, self._coordination.lock:
+            self._require_usable()
+            results: list[str | int | None] = []
+            try:
+                if fault is None or fault.takes_effect:
+                    results = self._execute(ops, answered=fault is None)
+            except ApplyRefused:
+                if fault is None:
+                    raise
+            if fault is not None:
+                self._suffer(fault)
+                raise ReplyLost(f"the reply to {verb} {path} was lost: it may have taken effect", path=path)
+            return results
 
     def _look(self, verb: str, path: str, look: Callable[[], _T]) -> _T:
-        call, fault = self._coordination.begin(self._session_id, verb, path, ())
-        try:
-            with self._coordination.lock:
+        with self._coordination.calling(self.session_id, verb, path, ()) as fault, self._coordination.lock:
+            self._require_usable()
+            if fault is not None:
+                self._suffer(fault)
                 self._require_usable()
-                if fault is not None:
-                    self._suffer(fault)
-                    self._require_usable()
-                return look()
-        finally:
-            self._coordination.finish(call)
+            return look()
+
+    def _watched(
+        self, verb: str, path: str, watch: Watch | None, watches: dict[str, list[Watch]], show: Callable[[Tree, str, int], _T]
+    ) -> _T:
+        """What `show` has of a path, as this session's server knows it; the watch is left there."""
+        check_path(path)
+
+        def look() -> _T:
+            view, tree = self._view(), self._coordination.tree
+            if watch is None:
+                return show(tree, path, view)
+            for change in tree.changes_after(view) if view < tree.zxid else ():
+                if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
+                    self._held_back.append((change.zxid, watch))
+                    self._held_back.sort(key=lambda held: held[0])
+                    break
+            else:
+                watches.setdefault(path, []).append(watch)
+            return show(tree, path, view)
+
+        return self._look(verb, path, look)
 
     def _execute(self, ops: Sequence[Op], *, answered: bool = True) -> list[str | int | None]:
         """Change the tree. A session that gets no answer may continue at a server that does not show the change yet."""
         try:
-            results, changes = self._coordination.tree.execute(ops, session=self._session_id)
+            results, changes = self._coordination.tree.execute(ops, session=self.session_id)
             self._coordination.publish(changes)
             return results
         finally:
@@ -398,15 +379,15 @@ class MemorySession:
 
     def _require_usable(self) -> None:
         if self._lost:
-            raise SessionLost(self._lost, session_id=self._session_id)
+            raise SessionLost(self._lost, session_id=self.session_id)
         if not self._connected:
             raise CoordinatorUnavailable(
-                "the connection to the coordinator in memory is down: reconnect() the session", session_id=self._session_id
+                "the connection to the coordinator in memory is down: reconnect() the session", session_id=self.session_id
             )
 
     def _suffer(self, fault: Fault) -> None:
         if fault.expires:
-            self._end_locked(self._expiry())
+            self._end_locked(self._expiry)
         else:
             self._release_watches()
 
@@ -416,9 +397,6 @@ class MemorySession:
                 self._connected = connected
                 self._release_watches()
         self._coordination.deliver()
-
-    def _expiry(self) -> str:
-        return f"session {self._session_id} has expired"
 
     def _end(self, why: str) -> None:
         with self._coordination.lock:
@@ -430,16 +408,6 @@ class MemorySession:
             self._lost = why
             self._coordination.end_session(self)
             self._release_watches()
-
-    def _add_watch(self, watches: dict[str, list[Watch]], path: str, watch: Watch | None, view: int) -> None:
-        if watch is None:
-            return
-        for change in self._coordination.tree.changes_after(view) if view < self._coordination.tree.zxid else ():
-            if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
-                self._held_back.append((change.zxid, watch))
-                self._held_back.sort(key=lambda held: held[0])
-                return
-        watches.setdefault(path, []).append(watch)
 
     def notice(self, changes: Sequence[Change]) -> None:
         """Collect the watches that the changes trigger; called for every session, including the one that made the changes."""

@@ -14,6 +14,7 @@ which looks like a lost reply.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
@@ -73,6 +74,11 @@ class Node:
     version: int
     created_zxid: int
     owner_session: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,6 @@ class CoordinationStore(Protocol):
 
     def ensure_path(self, path: str) -> None:
         """Create the node and its missing parents, empty; an existing one is left as it is. Idempotent."""
-        ...
 
     def read(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
         """The node, or None if it does not exist.
@@ -169,7 +174,6 @@ class CoordinationStore(Protocol):
 
     def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
         """Delete a node. Raises NoNode, BadVersion, NotEmpty, ReplyLost."""
-        ...
 
     def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
         """All ops or none, in one transaction. Returns per op the created path, the written version, or None.
@@ -180,16 +184,48 @@ class CoordinationStore(Protocol):
 
     def barrier(self) -> None:
         """A quorum operation that changes nothing: reads after it see every change acknowledged to anybody before it."""
-        ...
 
     def close(self) -> None:
         """End the session; its ephemeral nodes vanish at once."""
-        ...
+
+
+class ChangingOneNode(ABC):
+    """The verbs of a store that change one node, made of `_change`."""
+
+    @abstractmethod
+    def _change(self, verb: str, ops: Sequence[Op]) -> list[str | int | None]:
+        """All operations or none; `verb` names the call. Returns and raises what `apply` does."""
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create one node and return its path."""
+        return str(self._change_one("create", Create(path, data, ephemeral=ephemeral, sequential=sequential)))
+
+    def write(self, path: str, data: bytes, *, version: int) -> int:
+        """Replace the data if the version matches; returns the new version."""
+        written = self._change_one("write", Write(path, data, version))
+        assert isinstance(written, int)
+        return written
+
+    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node without children."""
+        self._change_one("delete", Delete(path, version))
+
+    def _change_one(self, verb: str, op: Op) -> str | int | None:
+        try:
+            return self._change(verb, [op])[0]
+        except ApplyRefused as refused:
+            raise refused.cause from None
 
 
 def put(path: str, data: bytes, former: Node | None) -> Op:
     """Create a node, or write it if it exists: `former` is the node as it was read."""
     return Create(path, data) if former is None else Write(path, data, former.version)
+
+
+def nodes_below(session: CoordinationStore, parent: str) -> list[Node]:
+    """The children that a node has while they are read, in no order; none if the node does not exist."""
+    names = session.children(parent) or ()
+    return [node for node in session.read_many([f"{parent}/{name}" for name in names]) if node is not None]
 
 
 def parent_of(path: str) -> str:
@@ -200,7 +236,7 @@ def parent_of(path: str) -> str:
 def check_path(path: str) -> None:
     """Raise InvalidRequest unless the path is "/" or "/a/b": absolute, without empty, "." or ".." parts and NULs."""
     parts = path.split("/")[1:]
-    proper = path == "/" or (path.startswith("/") and all(part not in ("", ".", "..") for part in parts))
+    proper = path == "/" or (path.startswith("/") and {"", ".", ".."}.isdisjoint(parts))
     if not proper or "\0" in path:
         raise InvalidRequest(f"{path!r} is not a node path: it must be absolute, without empty, '.' or '..' parts", path=path)
 

@@ -52,15 +52,9 @@ class Change:
     after: Node | None
 
     @property
-    def changes_children_of(self) -> str | None:
-        """The parent whose list of children changed, if this created or deleted a node."""
-        return parent_of(self.path) if (self.before is None) != (self.after is None) else None
-
-    @property
     def changes_lists_of(self) -> tuple[str, ...]:
         """The nodes whose watches on children this triggers: the parent, and the node itself, which has or had children of its own."""
-        above = self.changes_children_of
-        return () if above is None else (self.path, above)
+        return (self.path, parent_of(self.path)) if (self.before is None) != (self.after is None) else ()
 
 
 @dataclass(slots=True)
@@ -91,7 +85,11 @@ class Tree:
             try:
                 results.append(self._execute_one(op, session, changes, counters))
             except StoreError as cause:
-                self._undo(changes, counters)
+                for change in reversed(changes):
+                    self._replace(change.path, change.after, change.before)
+                for path, counter in counters.items():
+                    if path in self._entries:
+                        self._entries[path].counter = counter
                 message = f"operation {index} of {len(ops)} ({type(op).__name__.lower()} {op.path}) was refused: {cause}"
                 raise ApplyRefused(message, index=index, cause=cause) from cause
         self._past.extend(changes)
@@ -143,13 +141,6 @@ class Tree:
     def _put(self, change: Change, changes: list[Change]) -> None:
         self._replace(change.path, change.before, change.after)
         changes.append(change)
-
-    def _undo(self, changes: Sequence[Change], counters: dict[str, int]) -> None:
-        for change in reversed(changes):
-            self._replace(change.path, change.after, change.before)
-        for path, counter in counters.items():
-            if path in self._entries:
-                self._entries[path].counter = counter
 
     def _replace(self, path: str, before: Node | None, after: Node | None) -> None:
         siblings = self._entries[parent_of(path)].children
@@ -203,7 +194,7 @@ class Tree:
         entry = self._entries.get(path)
         names = set(entry.children) if entry else set[str]()
         for change in reversed(self.changes_after(at)) if at < self.zxid else ():
-            if change.changes_children_of == path:
+            if change.changes_lists_of[1:] == (path,):
                 name = change.path.rpartition("/")[2]
                 names.discard(name) if change.before is None else names.add(name)
         return sorted(names, key=lambda name: (crc32(name.encode()), name))

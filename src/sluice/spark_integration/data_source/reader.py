@@ -1,4 +1,4 @@
-"""Reads one version through the data source: its files are spread over tasks, which also evaluate the option `where`.
+"""Reads one version, or changes, through the data source: files are spread over tasks, which also evaluate the option `where`.
 
 Filters of DataFrames are left to Spark. If the reader took them, Spark would go on using the same reader for the unfiltered
 DataFrame: after `frame.where(...).count()`, `frame.count()` would count the filtered rows.
@@ -24,6 +24,7 @@ from ..schemas import requested
 
 if TYPE_CHECKING:
     from ...storage.pruning.predicate import Predicate
+    from ...tables.read.changes import ChangesPart
     from ...tables.read.table_snapshot import TableSnapshot
     from ..options import ReadOptions
 
@@ -76,6 +77,26 @@ class SluiceReader(DataSourceReader):
         """The rows of one task, in Spark's Arrow schema."""
         scan = TableScan(self._address.store(), self._table, self._partition_columns, self._version)
         for batch in scan.batches(partition.value, self._schema.names, self._predicate):
+            yield from adapt(batch, self._schema).to_batches()
+
+
+class ChangesReader(DataSourceReader):
+    """Reads the changes of some versions, fixed when the scan is planned. Is sent to the tasks, which only use the object store."""
+
+    def __init__(self, options: ReadOptions, schema: SparkStruct) -> None:
+        from .read_plan import changes_for
+
+        self._parts, self._predicate = changes_for(options)
+        self._schema = requested(schema, self._parts[0].schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """The versions, in as many tasks as there are processors."""
+        return [InputPartition(part) for part in self._parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, in Spark's Arrow schema."""
+        part: ChangesPart = partition.value
+        for batch in part.batches(self._schema.names, self._predicate):
             yield from adapt(batch, self._schema).to_batches()
 
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     from ...storage.actions import Metadata
-    from .changes import ChangesReader
-    from .reader import SluiceReader
+    from .reader import ChangesReader, SluiceReader
     from .writer import SluiceStreamWriter, SluiceWriter
 
 _CHECKPOINT: Final = "checkpointlocation"
@@ -38,7 +37,7 @@ class SluiceDataSource(DataSource):
         from ..options import ReadOptions
         from ..schemas import to_spark
         from ..stream_options import asked_of
-        from .read_plan import columns_of, shown_for, snapshot_for
+        from .read_plan import changes_for, columns_of, shown_for, snapshot_for
 
         options = asked_of(self.options)
         if not isinstance(options, ReadOptions):
@@ -48,24 +47,17 @@ class SluiceDataSource(DataSource):
             snapshot = snapshot_for(options)
             self._base = snapshot.version, snapshot.raw.metadata
             return to_spark(snapshot.struct)
-        from .changes import changes_for
-
-        part = changes_for(options)[0]
+        part = changes_for(options)[0][0]
         self._base = part.up_to, part.metadata
         return to_spark(part.schema)
 
     def reader(self, schema: SparkStruct) -> SluiceReader | ChangesReader:
         """A reader of the current version, or of the requested one."""
         from ..options import ReadOptions
+        from .reader import ChangesReader, SluiceReader
 
         options = ReadOptions.parse(self.options)
-        if options.changes is None:
-            from .reader import SluiceReader
-
-            return SluiceReader(options, schema)
-        from .changes import ChangesReader
-
-        return ChangesReader(options, schema)
+        return SluiceReader(options, schema) if options.changes is None else ChangesReader(options, schema)
 
     def streamReader(self, schema: SparkStruct) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         """A reader of new rows, or of changes. Raises UnsupportedFeature where PySpark is too old for it."""

@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions import Metadata
 from ...storage.errors import SchemaMismatch
+from ...storage.schema.schema import StructType, to_arrow
 from ...tables.client.open_table import open_table
-from ...tables.read.changed_files import ChangePlace
-from ...tables.read.published_versions import published_versions
 from ...tables.read.streams.offsets import Limits, StreamOffset
 from ...tables.read.streams.table_stream import StreamRead, TableStream
+from ...tables.read.versions import ChangePlace, published_versions
 from ..schemas import requested
 from ..stream_options import StreamReadOptions
 from .read_plan import columns_of, shown_for, tracking_of
@@ -83,9 +83,12 @@ class StreamPlan:
             same = list(some)
             beside = None
             if first and self._options.rules.changes:
-                from .changes import inserted_in
+                from ...tables.read.changes import CHANGE_COLUMNS
 
-                beside = inserted_in(same[0].version, self.stream.first_timestamp_ms(same[0].version))
+                columns, version = to_arrow(StructType(CHANGE_COLUMNS)), same[0].version
+                values = ("insert", version, self.stream.first_timestamp_ms(version) * 1000)
+                arrays = [pa.array([value], field.type) for value, field in zip(values, columns, strict=True)]
+                beside = pa.table(arrays, schema=columns)
             files = pa.concat_tables(read.files for read in same)
             # tasks do not need statistics: files that they exclude are already gone
             files = files.drop_columns(["stats"]).append_column("stats", pa.nulls(files.num_rows, pa.string()))
@@ -101,20 +104,19 @@ class StreamPlan:
         from ...tables.read.changes import ChangesPart
 
         metadata, parts = self.stream.shown.metadata, os.cpu_count() or 1
-        for some in _split(reads, parts) if len(reads) >= parts else _divided(reads, -(-parts // len(reads))):
+        groups: list[Sequence[StreamRead]] = []
+        if len(reads) >= parts:
+            groups += [reads[begin:end] for begin, end in _ranges(len(reads), parts)]
+        else:
+            for each in reads:  # the files of a version are divided if its changes can be
+                count = 1 if each.whole else min(-(-parts // len(reads)), len(each.part))
+                groups += [[replace(each, part=each.part[begin:end])] for begin, end in _ranges(len(each.part), count)]
+        for some in groups:
             after, up_to = some[0].version - 1, some[-1].version
             begin, end = ChangePlace(after, some[0].part.start), ChangePlace(up_to - 1, some[-1].part.stop)
             yield InputPartition(ChangesPart(self._options.address, after, up_to, metadata, begin, end))
 
 
-def _split(reads: Sequence[StreamRead], count: int) -> Iterator[Sequence[StreamRead]]:
-    """The versions in so many parts, each with one or more."""
-    return (reads[begin:end] for begin, end in pairwise(len(reads) * number // count for number in range(count + 1)))
-
-
-def _divided(reads: Sequence[StreamRead], count: int) -> Iterator[Sequence[StreamRead]]:
-    """The files of each version in up to so many parts, if its changes can be divided."""
-    for each in reads:
-        parts = 1 if each.whole else min(count, len(each.part))
-        edges = (len(each.part) * number // parts for number in range(parts + 1))
-        yield from ([replace(each, part=each.part[begin:end])] for begin, end in pairwise(edges))
+def _ranges(length: int, count: int) -> Iterator[tuple[int, int]]:
+    """So many ranges of about equal length that follow one another."""
+    return pairwise(length * number // count for number in range(count + 1))

@@ -138,23 +138,21 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from unfit
 
     def _rows(self, part: RowsPart) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's files; with failOnDataLoss=false, of those that are there."""
         struct, beside = parse_schema(part.schema_string), part.beside
         scan = TableScan(self._options.address.store(), struct, part.partition_columns)
         wanted = [name for name in self._schema.names if struct.get(name) is not None]
-        # without a column of the table, the rows are counted by one
-        for batch in self._there(scan, part, wanted or struct.names[:1]):
-            columns = {name: batch.column(name) for name in batch.schema.names}
-            if beside is not None:
-                columns |= {name: pa.repeat(beside[name][0], batch.num_rows) for name in beside.column_names}
-            yield pa.record_batch([columns[name] for name in self._schema.names], names=self._schema.names)
-
-    def _there(self, scan: TableScan, part: RowsPart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task's files; with failOnDataLoss=false, of those that are there."""
-        if self._options.rules.fail_on_data_loss:
-            yield from scan.batches(part.files, columns, part.rows, chosen=True)
-            return
-        for number in range(part.files.num_rows):
+        wanted = wanted or list(struct.names[:1])  # without a column of the table, the rows are counted by one
+        passes_over = not self._options.rules.fail_on_data_loss
+        pieces = [part.files.slice(number, 1) for number in range(part.files.num_rows)] if passes_over else [part.files]
+        for files in pieces:
             try:  # a file that is gone is noticed before its first row
-                yield from scan.batches(part.files.slice(number, 1), columns, part.rows, chosen=True)
+                for batch in scan.batches(files, wanted, part.rows, chosen=True):
+                    columns = {name: batch.column(name) for name in batch.schema.names}
+                    if beside is not None:
+                        columns |= {name: pa.repeat(beside[name][0], batch.num_rows) for name in beside.column_names}
+                    yield pa.record_batch([columns[name] for name in self._schema.names], names=self._schema.names)
             except MissingObject as gone:
+                if not passes_over:
+                    raise
                 _log.warning("the stream passes over rows, since failOnDataLoss=false: %s", gone)

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from ...coordinator.api import Commit, bounding
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Commit, bounding
 from ...storage.actions import AddFile
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
 from ...storage.errors import InvalidRequest, TableExists, TableNotFound, UnsupportedFeature
@@ -41,14 +42,18 @@ _done: dict[str, Commit | None] = {}
 
 def open_table(options: WriteOptions) -> Table:
     """The table in the options. Raises TableNotFound and the like."""
-    address = options.address
+    return opened(options.address, ack=options.terms.ack, timeout_s=cast("float", options.terms.timeout_s))  # an option is a number
+
+
+def opened(address: TableAddress, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Table:
+    """The table at an address. Raises TableNotFound and the like."""
     return Table.open(
         address.location,
         coordinator=address.coordinator,
         storage_options=address.storage_options,
         application=address.application,
-        ack=options.terms.ack,
-        timeout_s=options.timeout_s,
+        ack=ack,
+        timeout_s=timeout_s,
     )
 
 
@@ -56,10 +61,24 @@ def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], tab
     """Commit what the tasks wrote, in the `table` if it is open in this process. Raises the errors of `Table.append`."""
     transaction_id = plan.transaction_id
     if transaction_id not in _done:
-        _done[transaction_id] = _committed_before(plan, options) or _commit(plan, options, files, table)
-    done = _done[transaction_id]
-    if done is not None:
-        _log.info("transaction %s is version %d of %s", transaction_id, done.version, options.address.location)
+        done = _committed_before(plan, options)
+        if done is None and plan.read_version < 0:
+            done = commit_creation(
+                plan,
+                files,
+                only_new=options.only_new,
+                name=options.name,
+                managed=options.managed,
+                operation="CREATE TABLE AS SELECT" if options.defines else "WRITE",
+            )[1]
+        elif done is None:
+            # nobody else writes a checkpoint that is due when this process ends
+            with open_table(options) if table is None else table as mine:
+                done = mine.commit_write(plan, files)
+        _done[transaction_id] = done
+    result = _done[transaction_id]
+    if result is not None:
+        _log.info("transaction %s is version %d of %s", transaction_id, result.version, options.address.location)
 
 
 def abort(plan: WritePlan, options: WriteOptions) -> None:
@@ -83,28 +102,7 @@ def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
     return outcome.commit
 
 
-def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], table: Table | None) -> Commit | None:
-    if plan.read_version < 0:
-        return commit_creation(
-            plan,
-            files,
-            only_new=options.only_new,
-            name=options.name,
-            managed=options.managed,
-            operation="CREATE TABLE AS SELECT" if options.defines else "WRITE",
-        )[1]
-    with open_table(options) if table is None else table as mine:  # nobody else writes a checkpoint that is due when this process ends
-        return mine.commit_write(plan, files)
-
-
 # -- micro-batches -------------------------------------------------------------------------------------------------------
-
-
-def opened(address: TableAddress) -> Table:
-    """The table at an address. Raises TableNotFound and the like."""
-    return Table.open(
-        address.location, coordinator=address.coordinator, storage_options=address.storage_options, application=address.application
-    )
 
 
 def is_written(tables: Sequence[Table], batch: tuple[str, int]) -> bool:

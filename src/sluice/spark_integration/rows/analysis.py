@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType as SparkType
@@ -22,15 +22,14 @@ from ...tables.client.property_rules import newest_key
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, check_clauses, clause_name
-from ...tables.write.operation_records import RowOperation
-from ...tables.write.row_operations import keys_among, require_no_keys, with_those_made_of
+from ...tables.write.row_operations import RowOperation, keys_among, require_no_keys, with_those_made_of
 from ..active_session import evolves_schemas
-from ..files.filling import default_value
-from ..files.writing import as_session_says
 from ..jvm import in_session, quoted, without_rows
+from ..scan.file_rows import unused
 from ..schemas import for_new_table, from_spark, to_spark
-from .assignments import Assigned, Path, assigned_in, defaults_in, key_of_names, new_values, old_values, parts_of, path_of
-from .conditions import attributes_in, column_of, conjuncts, equal_keys, names_of, numbered_as, predicate_of, resolved, tree_of, used_by
+from ..writing import as_session_says, default_value
+from .assignments import Assigned, Path, assigned_in, key_of_names, new_values, parts_of, path_of
+from .conditions import attributes_in, column_of, equal_keys, names_of, numbered_as, predicate_of, resolved, tree_of, used_by
 from .source import Keys
 
 
@@ -97,7 +96,8 @@ class MergeRequest:
         subqueries: bool = False,
     ) -> MergeRequest:
         """Delete the rows that satisfy `condition` (None: all). Files of which statistics show that all rows do are not read."""
-        return MergeRequest._of_rows("DELETE", Clause(NOT_MATCHED_BY_SOURCE, "delete", condition), alias, frames, subqueries)
+        clause = Clause(NOT_MATCHED_BY_SOURCE, "delete", condition)
+        return MergeRequest(None, None, (clause,), alias, frames=frames, subqueries=subqueries, operation="DELETE")
 
     @staticmethod
     def update(
@@ -109,20 +109,8 @@ class MergeRequest:
         subqueries: bool = False,
     ) -> MergeRequest:
         """Give columns new values, made of the row before the change, in the rows that satisfy `condition` (None: all)."""
-        return MergeRequest._of_rows("UPDATE", Clause(NOT_MATCHED_BY_SOURCE, "update", condition, assignments), alias, frames, subqueries)
-
-    @staticmethod
-    def _of_rows(operation: str, clause: Clause, alias: str | None, frames: Sequence[DataFrame], subqueries: bool) -> MergeRequest:
-        return MergeRequest(None, None, (clause,), alias, frames=frames, subqueries=subqueries, operation=operation)
-
-    def name_of(self, clause: Clause) -> str:
-        """A clause as in SQL, for messages."""
-        return clause_name(clause) if self.operation == "MERGE" else self.operation
-
-    @property
-    def replaces(self) -> bool:
-        """Whether it may change or remove rows of the table: an append-only table has none of it."""
-        return any(not clause.inserts for clause in self.clauses)
+        clause = Clause(NOT_MATCHED_BY_SOURCE, "update", condition, assignments)
+        return MergeRequest(None, None, (clause,), alias, frames=frames, subqueries=subqueries, operation="UPDATE")
 
     @property
     def expressions(self) -> list[Column | str | None]:
@@ -138,9 +126,6 @@ class MergeRequest:
             raise InvalidRequest(f"the source is of type {type(self.source).__name__}; give a Spark DataFrame")
         if self.operation == "MERGE" and not isinstance(self.on, (Column, str)):
             raise InvalidRequest(f"the condition of the merge is {self.on!r}; give a Column, or SQL as text")
-
-
-_PREFIX: Final = "__sluice_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +174,6 @@ class AnalysedMerge:
     """Whether tasks write change data: later operations of a transaction leave that to its end."""
 
     @property
-    def schema(self) -> StructType:
-        """The table's schema after the operation."""
-        return self.plan.schema
-
-    @property
-    def evolves(self) -> bool:
-        """Whether the table gets new columns or fields."""
-        return self.plan.changes_metadata
-
-    @property
     def inserts(self) -> bool:
         """Whether rows of the source that match nothing are inserted."""
         return any(each.clause.inserts for each in self.clauses)
@@ -215,11 +190,8 @@ class AnalysedMerge:
 
     def names(self, words: Sequence[str], beside: DataFrame | None) -> list[str]:
         """Names for columns beside those of the table and of a frame."""
-        taken = {each.lower() for each in (*self.schema.names, *([] if beside is None else beside.columns))}
-        names = [_PREFIX + word for word in words]
-        while any(name in taken for name in names):
-            names = [f"{name}_" for name in names]
-        return names
+        taken = {each.lower() for each in (*self.plan.schema.names, *([] if beside is None else beside.columns))}
+        return [unused(word, taken) for word in words]
 
     def columns_used(self) -> frozenset[str]:
         """The table's columns whose values the operation needs."""
@@ -228,20 +200,13 @@ class AnalysedMerge:
         for each in self.clauses:
             if not each.clause.inserts:  # those use the source alone
                 values += [*each.assigned.values.values(), *([] if each.condition is None else [each.condition])]
-                kept |= each.assigned.kept_in(self.schema) if each.clause.writes else frozenset()
+                whole = {path[0] for path in each.assigned.values if len(path) == 1}
+                kept |= set(self.plan.schema.names) - whole if each.clause.writes else set()
         return used_by(self.session, values, names_of(self.columns)) | kept
 
 
-def analyse(session: SparkSession, operation: RowOperation, request: MergeRequest) -> AnalysedMerge:
-    """Have Spark resolve everything, each expression against the rows that it is for.
-
-    Raises AnalysisException, InvalidRequest and SchemaMismatch.
-    """
-    return _Analyser(session, operation, request).analysed()
-
-
-class _Analyser:
-    """Resolves the parts of one request."""
+class Analyser:
+    """Has Spark resolve the parts of one request."""
 
     def __init__(self, session: SparkSession, operation: RowOperation, request: MergeRequest) -> None:
         self._session = session
@@ -257,39 +222,45 @@ class _Analyser:
         self._source = source
         self._plan = replace(as_session_says(plan, session), computed=True)
         self._schema = plan.schema
+        self._kinds = to_spark(plan.schema)
         # the columns that the table has before the operation, with the fields that it has after it
-        self._before = StructType(each for each in plan.schema.fields if self._draft.schema.get(each.name) is not None)
+        self._before = StructType([each for each in plan.schema.fields if self._draft.schema.get(each.name) is not None])
         attributes = attributes_in(request.frames, request.expressions, source)
         self._columns = numbered_as(without_rows(session, to_spark(self._before)), attributes)
         alias = request.target_alias
         target = self._columns if alias is None else self._columns.alias(alias)
         self._target = target
-        self._old = old_values(target)
+        # the columns of the target in its own frame stay what they are in a join
+        self._old = {name: target[quoted(name)] for name in target.columns}
         self._names = names_of(target)
 
     def analysed(self) -> AnalysedMerge:
+        """The request with each expression resolved against the rows that it is for.
+
+        Raises AnalysisException, InvalidRequest and SchemaMismatch.
+        """
+        request = self._request
         on: Any = None
         keys: Keys = ()
         matching: Predicate | None = None
         sides = {NOT_MATCHED_BY_SOURCE: self._target}
-        if self._source is not None and self._request.on is not None:
+        if self._source is not None and request.on is not None:
             pairs = self._target.crossJoin(self._source)
             sides |= {MATCHED: pairs, NOT_MATCHED: self._source}
-            on = resolved(pairs, self._request.on, "the merge", subqueries=self._request.subqueries)
-            parts = list(conjuncts(on))
-            keys = equal_keys(parts, self._names, names_of(self._source), self._session)
-            matching, _ = predicate_of(parts, self._names, self._schema)
+            on = resolved(pairs, request.on, "the merge", subqueries=request.subqueries)
+            keys = equal_keys(on, self._names, names_of(self._source), self._session)
+            matching, _ = predicate_of([on], self._names, self._schema)
         clauses: list[ResolvedClause] = []
         unmatched: list[tuple[Predicate | None, bool]] = []
-        for clause in self._request.clauses:
-            frame, what = sides[clause.matched], self._request.name_of(clause)
-            tree = None if clause.condition is None else resolved(frame, clause.condition, what, subqueries=self._request.subqueries)
+        for clause in request.clauses:
+            frame, what = sides[clause.matched], clause_name(clause) if request.operation == "MERGE" else request.operation
+            tree = None if clause.condition is None else resolved(frame, clause.condition, what, subqueries=request.subqueries)
             if clause.matched == NOT_MATCHED_BY_SOURCE:
-                unmatched.append((None, True) if tree is None else predicate_of(list(conjuncts(tree)), self._names, self._schema))
+                unmatched.append((None, True) if tree is None else predicate_of([tree], self._names, self._schema))
             condition = None if tree is None else column_of(self._session, tree)
             clauses.append(ResolvedClause(clause, condition, self._assigned(clause, what, frame, keys)))
         return AnalysedMerge(
-            self._request,
+            request,
             self._session,
             self._draft,
             self._plan,
@@ -300,7 +271,7 @@ class _Analyser:
             clauses,
             keys,
             matching,
-            Predicate.any_of(each for each, _ in unmatched),
+            Predicate.any_of([each for each, _ in unmatched]),
             all(exact for _, exact in unmatched),
             self._draft.captures_changes and self._draft.is_pristine,
         )
@@ -318,26 +289,29 @@ class _Analyser:
                 f"{what}: the table has a primary key (sluice.primaryKey), so that its rows cannot be written in parts that do not "
                 "know of one another: Table.upsert, or MERGE without Spark (sluice sql --engine local), keep the newest row of each key"
             )
-        assigned = self._all_columns(what) if clause.action.endswith("_all") else self._columns_named(clause, what, frame)
+        if clause.action.endswith("_all"):
+            assigned = self._all_columns(what)
+        else:
+            # only clauses that see the source know the columns which it brings
+            schema = self._before if clause.matched == NOT_MATCHED_BY_SOURCE else self._schema
+            named: dict[Path, Column | str] = {
+                path_of(self._session, name, schema, self._request.target_alias, before=self._before): value
+                for name, value in clause.assignments.items()
+            }
+            if len(named) < len(clause.assignments):
+                raise InvalidRequest(f"{what} assigns a column twice: {', '.join(clause.assignments)}")
+            assigned = assigned_in(frame, named, self._schema, what, evolves=self._evolves, subqueries=self._request.subqueries)
         columns = [path[0] for path in assigned.values]
         if not clause.inserts and self._source is not None and keys_among(self._draft, columns):
             columns = [path[0] for path, value in assigned.values.items() if not self._stays(path, value, keys)]
         require_no_keys(self._draft, with_those_made_of(self._schema, columns))
         if clause.inserts:
-            assigned = self._with_defaults(assigned)
-        new_values(self._session, assigned, self._schema, {} if clause.inserts else self._old)
+            left = [each for each in self._schema.fields if default_of(each) is not None and not assigned.gives(each.name)]
+            values: dict[Path, Column] = {(each.name,): default_value(self._session, each) for each in left}
+            types: dict[Path, SparkType] = {(each.name,): self._kinds[each.name].dataType for each in left}
+            assigned = replace(assigned, values={**assigned.values, **values}, types={**assigned.types, **types})
+        new_values(self._session, assigned, self._kinds, {} if clause.inserts else self._old)
         return assigned
-
-    def _columns_named(self, clause: Clause, what: str, frame: DataFrame) -> Assigned:
-        # only clauses that see the source know the columns which it brings
-        schema, alias = self._before if clause.matched == NOT_MATCHED_BY_SOURCE else self._schema, self._request.target_alias
-        values: dict[Path, Column | str] = {
-            path_of(self._session, name, schema, alias, before=self._before): value for name, value in clause.assignments.items()
-        }
-        if len(values) < len(clause.assignments):
-            raise InvalidRequest(f"{what} assigns a column twice: {', '.join(clause.assignments)}")
-        values = defaults_in(self._session, values, self._schema)
-        return assigned_in(frame, values, what, evolves=self._evolves, subqueries=self._request.subqueries)
 
     def _all_columns(self, what: str) -> Assigned:
         """All columns of the table get those of the source. Raises SchemaMismatch if it lacks one, or if the schema evolves and it spells
@@ -366,16 +340,6 @@ class _Analyser:
         same = [self._old[name], *(key for column, key in keys if column == name)]
         return not below and any(new.semanticEquals(tree_of(self._session, each)) for each in same)
 
-    def _with_defaults(self, assigned: Assigned) -> Assigned:
-        """What an insertion assigns, and the defaults of the columns that it does not."""
-        left = [each for each in self._schema.fields if default_of(each) is not None and not assigned.gives(each.name)]
-        if not left:
-            return assigned
-        kinds = to_spark(self._schema)
-        values: dict[Path, Column] = {(each.name,): default_value(self._session, each) for each in left}
-        types: dict[Path, SparkType] = {(each.name,): kinds[each.name].dataType for each in left}
-        return replace(assigned, values={**assigned.values, **values}, types={**assigned.types, **types})
-
 
 # -- columns that a MERGE adds to the table ------------------------------------------------------------------------------
 
@@ -387,25 +351,25 @@ def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request:
     their types; structs get new fields. Raises SchemaMismatch for columns that cannot be added.
     """
     writing = [each for each in request.clauses if each.writes and each.matched != NOT_MATCHED_BY_SOURCE]
-    paths = None if any(each.action.endswith("_all") for each in writing) else _assigned_paths(session, writing, request.target_alias)
+    table, alias = plan.schema, request.target_alias
+    paths: set[Path] | None = None if any(each.action.endswith("_all") for each in writing) else set()
+    if paths is not None:  # what clauses assign, in lower case, without the table's alias
+        for text in (text for clause in writing for text in clause.assignments):
+            parts = tuple(part.lower() for part in parts_of(session, text))
+            paths.add(parts[1:] if alias is not None and len(parts) > 1 and parts[0] == alias.lower() else parts)
     columns = [name for name in source.columns if paths is None or any(path[0] == name.lower() for path in paths)]
     source_schema = for_new_table(from_spark(source.select(*[source[quoted(name)] for name in columns]).schema))
-    fields = [each for each in (source_schema if paths is None else _written(source_schema, paths)).fields if _adds(each, plan.schema)]
-    merged = merge(plan.schema, StructType(fields))
-    if merged == plan.schema:
+    fields: list[StructField] = []
+    for each in (source_schema if paths is None else _written(source_schema, paths)).fields:
+        column = table.get(each.name)
+        if column is None or not (isinstance(column.type, PrimitiveType) or isinstance(each.type, PrimitiveType)):
+            fields.append(each)  # plain columns that the table has bring nothing new
+    merged = merge(table, StructType(fields))
+    if merged == table:
         return plan
     refuse_reserved(plan.metadata.configuration, merged)
     metadata = replace(plan.metadata, schema_string=schema_to_json(merged))
     return replace(plan, metadata=metadata, changes_metadata=True)
-
-
-def _assigned_paths(session: SparkSession, clauses: Sequence[Clause], alias: str | None) -> set[Path]:
-    """What clauses assign, in lower case, without the table's alias."""
-    paths: set[Path] = set()
-    for text in (text for clause in clauses for text in clause.assignments):
-        parts = tuple(part.lower() for part in parts_of(session, text))
-        paths.add(parts[1:] if alias is not None and len(parts) > 1 and parts[0] == alias.lower() else parts)
-    return paths
 
 
 def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructType:
@@ -418,9 +382,3 @@ def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructTy
         elif isinstance(each.type, StructType) and (below := _written(each.type, paths, path)).fields:
             fields.append(replace(each, type=below))
     return StructType(fields)
-
-
-def _adds(field: StructField, table: StructType) -> bool:
-    """Whether a column may bring something new: plain columns that the table has do not."""
-    column = table.get(field.name)
-    return column is None or not (isinstance(column.type, PrimitiveType) or isinstance(field.type, PrimitiveType))

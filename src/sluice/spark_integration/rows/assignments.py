@@ -1,5 +1,5 @@
 """New values of columns: paths resolved against the table, values cast as Delta Lake's UPDATE and MERGE do, whole frames stored as Spark's
-ANSI store assignment does.
+ANSI store assignment does; the expressions that columns of a new table have.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import MapType as SparkMap
 from pyspark.sql.types import StructType as SparkStruct
 
+from ...storage.data.assignments import check_definitions
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
-from ...storage.schema.computed import generated_of, is_word_default
+from ...storage.schema.computed import default_of, features_of_columns, generated_of, is_word_default
 from ...storage.schema.datatypes import as_nullable
-from ...storage.schema.schema import StructField, StructType
+from ...storage.schema.schema import StructType
 from ..active_session import session_for_changes
-from ..files.filling import default_value
 from ..jvm import class_in_jvm, in_session, items, quoted
 from ..schemas import from_spark, to_spark
-from .conditions import as_column, resolved_values
+from ..writing import default_value, in_utc
+from .conditions import as_column, resolved_values, tree_of
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
+_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType, DecimalType)
+"""Types of numbers of which there are larger ones; structs are cast field by field."""
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -114,67 +117,49 @@ class Assigned:
     what: str
     evolves: bool = False
 
-    def kept_in(self, schema: StructType) -> frozenset[str]:
-        """The table's columns that keep their value, or a part of it."""
-        return frozenset(schema.names) - {path[0] for path in self.values if len(path) == 1}
-
     def gives(self, name: str) -> bool:
         """Whether it assigns a column, or a part of it."""
         return any(path[0] == name for path in self.values)
 
 
-def defaults_in(spark: SparkSession, values: Mapping[Path, Column | str], schema: StructType) -> dict[Path, Column | str]:
-    """The values with a column's default in place of the word DEFAULT, null without one; generated columns are computed anyway."""
-    found: dict[Path, Column | str] = {}
-    for path, value in values.items():
-        field = schema.get(path[0])
-        if field is None or len(path) > 1 or not isinstance(value, str) or not is_word_default(value, schema):
-            found[path] = value
-        elif generated_of(field) is None:
-            found[path] = default_value(spark, field)
-    return found
-
-
 def assigned_in(
-    frame: DataFrame, values: Mapping[Path, Column | str], what: str, *, evolves: bool = False, subqueries: bool = False
+    frame: DataFrame, values: Mapping[Path, Column | str], schema: StructType, what: str, *, evolves: bool, subqueries: bool
 ) -> Assigned:
-    """Values over the rows of `frame`, which may have `subqueries`.
+    """Values over the rows of `frame`, which may have `subqueries`, for columns of a table with this schema. The word DEFAULT is a column's
+    default, null without one; generated columns are computed anyway.
 
     Raises AnalysisException for an expression that Spark cannot resolve, and InvalidRequest for one that is not of one row.
     """
-    found = dict(zip(values, resolved_values(frame, [*map(as_column, values.values())], what, subqueries=subqueries), strict=True))
-    return Assigned({path: value for path, (value, _) in found.items()}, {path: kind for path, (_, kind) in found.items()}, what, evolves)
+    columns: dict[Path, Column] = {}
+    for path, value in values.items():
+        field = schema.get(path[0])
+        if field is None or len(path) > 1 or not isinstance(value, str) or not is_word_default(value, schema):
+            columns[path] = as_column(value)
+        elif generated_of(field) is None:
+            columns[path] = default_value(frame.sparkSession, field)
+    resolved = dict(zip(columns, resolved_values(frame, [*columns.values()], what, subqueries=subqueries), strict=True))
+    return Assigned(
+        {path: value for path, (value, _) in resolved.items()}, {path: kind for path, (_, kind) in resolved.items()}, what, evolves
+    )
 
 
-def new_values(spark: SparkSession, assigned: Assigned, schema: StructType, old: Mapping[str, Column]) -> dict[str, Column]:
-    """The new value of each assigned top-level column; `old` has the columns' present values.
+def new_values(spark: SparkSession, assigned: Assigned, kinds: SparkStruct, old: Mapping[str, Column]) -> dict[str, Column]:
+    """The new value of each assigned top-level column of a table whose columns have these `kinds`; `old` has their present values.
 
     Values are cast (ANSI): texts, too, into any type. Raises SchemaMismatch for a value whose type cannot be cast, InvalidRequest if a
     column is assigned twice.
     """
-    kinds = to_spark(schema)
     rule = Storing(casts=True, whole=not assigned.evolves)
     stored: dict[Path, Column] = {}
     for path, value in assigned.values.items():
-        before = _at(old, path) if assigned.evolves else None
-        stored[path] = as_stored(spark, value, assigned.types[path], _type_at(kinds, path), path, rule, old=before)
+        before = old.get(path[0]) if assigned.evolves else None
+        kind: Any = kinds[path[0]].dataType
+        for part in path[1:]:
+            before = None if before is None else before.getField(part)
+            kind = kind[part].dataType
+        stored[path] = as_stored(spark, value, assigned.types[path], kind, path, rule, old=before)
     tree = by_path(stored, assigned.what)
     return {name: _nested(new, old.get(name), kinds[name].dataType, name) for name, new in tree.items()}
-
-
-def _at(old: Mapping[str, Column], path: Path) -> Column | None:
-    column = old.get(path[0])
-    for part in path[1:]:
-        column = None if column is None else column.getField(part)
-    return column
-
-
-def _type_at(kind: SparkType, path: Path) -> SparkType:
-    at: Any = kind
-    for part in path:
-        at = at[part].dataType
-    found: SparkType = at
-    return found
 
 
 def _nested(new: Tree | Column, old: Column | None, kind: SparkType, path: str) -> Column:
@@ -216,14 +201,14 @@ def as_stored(
     A job that meets a number which does not fit fails with CAST_OVERFLOW_IN_TABLE_INSERT, which names the column, and one that meets
     another value that does not with CAST_INVALID_INPUT, which names the value.
     """
-    if _same(given, kind):
-        return value
+    if given == kind or (given.simpleString() == kind.simpleString() and not _has_type(kind, SparkStruct)):
+        return value  # they are equal but for nullability
     if isinstance(given, SparkStruct) and isinstance(kind, SparkStruct):
         return _struct_as_stored(spark, value, given, kind, path, rule, old)
-    if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and has_struct(kind):
+    if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and _has_type(kind, SparkStruct):
         below = given.elementType, kind.elementType
         return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element"), rule))
-    if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and has_struct(kind):
+    if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and _has_type(kind, SparkStruct):
         keys, items = (given.keyType, kind.keyType), (given.valueType, kind.valueType)
         keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key"), rule))
         return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value"), rule))
@@ -238,7 +223,7 @@ def as_stored(
             condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION" if rule.casts else "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
         )
     cast = value.cast(kind)
-    if not _may_overflow(kind) or casts.canUpCast(*types):
+    if not _has_type(kind, *_NUMBERS) or casts.canUpCast(*types):
         return cast
     between = class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils")
     checked = class_in_jvm(spark, f"{_CATALYST}.expressions.CheckOverflowInTableInsert")
@@ -285,36 +270,14 @@ def _lacks_fields(given: SparkStruct, kind: SparkStruct) -> bool:
     return False
 
 
-def _may_overflow(kind: SparkType) -> bool:
-    """Whether a type has numbers of which there are larger ones; structs are cast field by field."""
+def _has_type(kind: SparkType, *types: type[SparkType]) -> bool:
+    """Whether a type is one of these, or has one among its elements, keys and values; the fields of structs are not looked at."""
     match kind:
         case SparkArray():
-            return _may_overflow(kind.elementType)
+            return _has_type(kind.elementType, *types)
         case SparkMap():
-            return _may_overflow(kind.keyType) or _may_overflow(kind.valueType)
-    return isinstance(kind, (ByteType, ShortType, IntegerType, LongType, DecimalType))
-
-
-def _same(given: SparkType, kind: SparkType) -> bool:
-    """Whether two types are equal but for nullability."""
-    return given == kind or (given.simpleString() == kind.simpleString() and not has_struct(kind))
-
-
-def has_struct(kind: SparkType) -> bool:
-    """Whether a type is a struct or has one in it."""
-    match kind:
-        case SparkStruct():
-            return True
-        case SparkArray():
-            return has_struct(kind.elementType)
-        case SparkMap():
-            return has_struct(kind.keyType) or has_struct(kind.valueType)
-    return False
-
-
-def old_values(frame: DataFrame) -> dict[str, Column]:
-    """The columns of the target in its own frame, which stay what they are in a join."""
-    return {name: frame[quoted(name)] for name in frame.columns}
+            return _has_type(kind.keyType, *types) or _has_type(kind.valueType, *types)
+    return isinstance(kind, types)
 
 
 @contextmanager
@@ -326,11 +289,14 @@ def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) 
     new fields. Raises SchemaMismatch for a type that cannot be stored. A frame with casts is of a copy of its session, which is
     the thread's own within the block.
     """
-    unfit = {each.name for each in from_spark(frame.schema).fields if not _fits(each, schema)}
     kinds = {each.name: each.dataType for each in to_spark(schema).fields}
-    wanted = {
-        name: kind for name in unfit if (known := schema.get(name)) and not (has_struct(kind := kinds[known.name]) and evolves)
-    }  # fmt: skip
+    wanted: dict[str, SparkType] = {}
+    for each in from_spark(frame.schema).fields:
+        column = schema.get(each.name)
+        if column is not None and as_nullable(column).type != as_nullable(each).type:
+            kind = kinds[column.name]
+            if not (evolves and _has_type(kind, SparkStruct)):
+                wanted[each.name] = kind
     if not wanted or not hasattr(frame.sparkSession, "_jsparkSession"):  # over Spark Connect, Arrow's rules decide
         yield frame
         return
@@ -344,7 +310,63 @@ def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) 
         yield given.select(*columns)
 
 
-def _fits(given: StructField, schema: StructType) -> bool:
-    """Whether the table lacks the column, or has the same type, whatever may be null."""
-    known = schema.get(given.name)
-    return known is None or as_nullable(known).type == as_nullable(given).type
+# -- columns with defaults, and generated ones, checked before a table has them --------------------------------------------
+
+
+def defined_in(spark: SparkSession, schema: SparkStruct) -> StructType:
+    """The columns that a schema of Spark defines for a new table. Raises what `check_by_spark` does."""
+    defined = from_spark(schema, defines=True)
+    check_by_spark(spark, defined)
+    return defined
+
+
+def check_by_spark(spark: SparkSession, schema: StructType) -> None:
+    """Raise InvalidRequest, SchemaMismatch or AnalysisException unless columns may have these defaults and expressions, as Spark sees them.
+
+    An expression has one value for everybody: it calls no function of this session, and none that changes. Spark Connect has no session
+    here to ask.
+    """
+    if not features_of_columns(schema) or not hasattr(spark, "_jsparkSession"):
+        return
+    check_definitions(schema)
+    kinds = to_spark(schema)
+    base = StructType([each for each in schema.fields if generated_of(each) is None])
+    with in_utc(spark) as session:
+        nothing = session.createDataFrame([], SparkStruct([]))
+        rows = session.createDataFrame([], to_spark(base))
+        for each in schema.fields:
+            name, text = each.name, generated_of(each) or default_of(each)
+            if text is None:
+                continue
+            frame = nothing if generated_of(each) is None else rows
+            [(value, kind)] = resolved_values(frame, [F.expr(text)], f"column {name!r}, whose expression is {text},")
+            tree = tree_of(session, value)
+            own = _functions_of_users(tree)
+            if own:
+                raise InvalidRequest(
+                    f"column {name!r}, whose expression is {text}, calls {own[0]}, a function of this session, which other writers do not "
+                    "have: use built-in functions",
+                    column=name,
+                    expression=text,
+                )
+            if not tree.deterministic():
+                raise InvalidRequest(
+                    f"column {name!r} has an expression whose value changes from call to call: {text}; it must be the same for everybody",
+                    column=name,
+                    expression=text,
+                )
+            wanted, made = kinds[name].dataType.simpleString(), kind.simpleString()
+            if frame is nothing:
+                as_stored(session, value, kind, kinds[name].dataType, (name,))
+            elif made != wanted:
+                raise SchemaMismatch(
+                    f"column {name!r} is {wanted}, and {text}, from which it is generated, is {made}: write CAST({text} AS {wanted})",
+                    column=name,
+                    expression=text,
+                )
+
+
+def _functions_of_users(tree: Any) -> list[str]:
+    name = str(tree.getClass().getSimpleName())
+    own = [str(tree.sql())] if name.endswith(("UDF", "UDAF", "Aggregator")) else []
+    return [*own, *(each for child in items(tree.children()) for each in _functions_of_users(child))]

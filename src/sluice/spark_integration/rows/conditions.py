@@ -7,6 +7,7 @@ the JVM; what sluice can evaluate of them becomes its predicates (`scan.catalyst
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -17,14 +18,14 @@ from pyspark.sql.types import DataType as SparkType
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
-from ..jvm import analysed, class_in_jvm, items, of_plan, patterns_of
-from ..scan.catalyst import attribute_numbered, predicate_in
+from ..jvm import analysed, class_in_jvm, has_subquery, items, of_plan
+from ..scan.catalyst import predicate_in
 from ..schemas import to_spark
 
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
 
-_UTILITIES: Final = "org.apache.spark.sql.classic.ExpressionUtils"
+_CLASSIC: Final = "org.apache.spark.sql.classic"
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -41,9 +42,12 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     """
     if not isinstance(condition, (Column, str)):
         raise InvalidRequest(f"the condition of {what} is {condition!r}; give a Column, or SQL as text")
-    tree = _constants_folded(frame.sparkSession, analysed(frame.where(as_column(condition)))).condition()
-    patterns = patterns_of(frame)
-    if not subqueries and tree.containsPattern(patterns.PLAN_EXPRESSION()):
+    session, plan = frame.sparkSession, analysed(frame.where(as_column(condition)))
+    with suppress(Py4JJavaError):  # a constant that has no value fails where rows are compared with it
+        # a bound text with a quote, say, is a cast of bytes before
+        plan = class_in_jvm(session, "org.apache.spark.sql.catalyst.optimizer.ConstantFolding").apply(plan)
+    tree = plan.condition()
+    if not subqueries and has_subquery(session, tree):
         raise InvalidRequest(
             f"the condition of {what} has a subquery: {tree.sql()}; DELETE and UPDATE in SQL (sluice.sql) take one, or join what it asks "
             "for into the source of a merge"
@@ -53,14 +57,6 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
             f"the condition of {what} is not deterministic: {tree.sql()}; whether a row satisfies it must depend on the row alone"
         )
     return tree
-
-
-def _constants_folded(session: SparkSession, plan: Any) -> Any:
-    """The plan with its constants computed: a bound text with a quote, say, is a cast of bytes before."""
-    try:
-        return class_in_jvm(session, "org.apache.spark.sql.catalyst.optimizer.ConstantFolding").apply(plan)
-    except Py4JJavaError:  # a constant that has no value fails where rows are compared with it
-        return plan
 
 
 def resolved_values(frame: DataFrame, values: Sequence[Column], what: str, *, subqueries: bool = False) -> list[tuple[Column, SparkType]]:
@@ -84,19 +80,24 @@ def resolved_values(frame: DataFrame, values: Sequence[Column], what: str, *, su
 
 def column_of(session: SparkSession, tree: Any) -> Column:
     """A resolved expression as a Column, which means the same in every frame that has the columns it uses: no name is looked up again."""
-    return Column(class_in_jvm(session, _UTILITIES).column(tree))
+    return Column(class_in_jvm(session, f"{_CLASSIC}.ExpressionUtils").column(tree))
 
 
 def tree_of(session: SparkSession, column: Column) -> Any:
     """The expression of such a Column."""
     column_of_jvm: Any = column._jc
-    return class_in_jvm(session, _UTILITIES).expression(column_of_jvm)
+    return class_in_jvm(session, f"{_CLASSIC}.ExpressionUtils").expression(column_of_jvm)
 
 
 def used_by(session: SparkSession, values: Iterable[Column], names: Names) -> frozenset[str]:
     """Those of the columns `names` that resolved expressions use."""
-    numbers = {each.exprId().id() for value in values for each in items(tree_of(session, value).references().toSeq())}
+    numbers = {number for value in values for number in _numbers_in(tree_of(session, value))}
     return frozenset(name for number, name in names.items() if number in numbers)
+
+
+def _numbers_in(tree: Any) -> set[int]:
+    """The numbers of the columns that a resolved expression uses."""
+    return {each.exprId().id() for each in items(tree.references().toSeq())}
 
 
 def names_of(frame: DataFrame) -> Names:
@@ -104,21 +105,23 @@ def names_of(frame: DataFrame) -> Names:
     return {each.exprId().id(): name for name, each in zip(frame.columns, items(analysed(frame).output()), strict=True)}
 
 
-def conjuncts(tree: Any) -> Iterator[Any]:
+def _conjuncts(tree: Any) -> Iterator[Any]:
     """The parts of a condition that all must hold."""
     if tree.nodeName() == "And":
         for child in items(tree.children()):
-            yield from conjuncts(child)
+            yield from _conjuncts(child)
     else:
         yield tree
 
 
-def predicate_of(trees: Sequence[Any], names: Names, schema: StructType) -> tuple[Predicate | None, bool]:
+def predicate_of(trees: Iterable[Any], names: Names, schema: StructType) -> tuple[Predicate | None, bool]:
     """A predicate that holds wherever all `trees` do, from what sluice can evaluate over the table's columns alone; None if there is
     nothing. And whether it is all of them.
     """
-    parts = [predicate_in(tree, attribute_numbered(names), schema) for tree in trees]
-    both = Predicate.all_of(part for part, _ in parts)
+    parts = [
+        predicate_in(part, lambda attribute: names.get(attribute["exprId"]["id"]), schema) for tree in trees for part in _conjuncts(tree)
+    ]
+    both = Predicate.all_of([part for part, _ in parts])
     return both, both is not None and all(exact for _, exact in parts)
 
 
@@ -128,35 +131,31 @@ def predicate_text(session: SparkSession, schema: StructType, condition: Column 
     Raises AnalysisException where Spark does, and InvalidRequest for what sluice cannot evaluate exactly.
     """
     frame = session.createDataFrame([], to_spark(schema))
-    predicate, is_exact = predicate_of(list(conjuncts(resolved(frame, condition, what))), names_of(frame), schema)
+    predicate, is_exact = predicate_of([resolved(frame, condition, what)], names_of(frame), schema)
     if predicate is None or not is_exact:
         raise InvalidRequest(f"{what} cannot evaluate {condition}: compare columns with values")
     return predicate.to_sql()
 
 
-def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
+def equal_keys(tree: Any, target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
     """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression.
 
     Structs and arrays are none of them: files have no bounds of them.
     """
-    subquery = class_in_jvm(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").PLAN_EXPRESSION()
     keys: list[tuple[str, Column]] = []
-    for tree in trees:
-        if tree.nodeName() != "EqualTo" or tree.containsPattern(subquery):
+    for part in _conjuncts(tree):
+        if part.nodeName() != "EqualTo" or has_subquery(spark, part):
             continue
-        one, other = items(tree.children())
+        one, other = items(part.children())
         for mine, theirs in ((one, other), (other, one)):
             name = _plain_column(mine, target)
-            is_nested = str(mine.dataType().simpleString()).startswith(("struct<", "array<"))
-            if name is not None and not is_nested and _speaks_of(theirs, source):
+            if name is None or str(mine.dataType().simpleString()).startswith(("struct<", "array<")):
+                continue
+            numbers = _numbers_in(theirs)
+            if numbers and numbers <= source.keys():
                 keys.append((name, column_of(spark, theirs)))
                 break
     return keys
-
-
-def _speaks_of(tree: Any, names: Names) -> bool:
-    numbers = [each.exprId().id() for each in items(tree.references().toSeq())]
-    return bool(numbers) and all(number in names for number in numbers)
 
 
 def _plain_column(tree: Any, names: Names) -> str | None:
@@ -185,21 +184,18 @@ def attributes_in(
     columns = [each for each in expressions if isinstance(each, Column)]
     if not frames or not columns:
         return {}
-    used = set().union(*(_numbers_in(frames[0], each) for each in columns))
+    converter = getattr(class_in_jvm(frames[0].sparkSession, f"{_CLASSIC}.ColumnNodeToExpressionConverter$"), "MODULE$")
+    used: set[int] = set()
+    for column in columns:
+        column_of_jvm: Any = column._jc
+        leaves = items(converter.apply(column_of_jvm.node()).collectLeaves())
+        used |= {each.exprId().id() for each in leaves if each.nodeName() == "AttributeReference"}
     taken = set() if source is None else {each.exprId().id() for each in items(analysed(source).output())}
     for frame in reversed(frames):
         output = {each.exprId().id(): each for each in items(analysed(frame).output())}
         if used & output.keys() and not taken & output.keys():
             return {each.name(): each for each in output.values()}
     return {}
-
-
-def _numbers_in(frame: DataFrame, column: Column) -> set[int]:
-    """The numbers of the columns that an expression was made of."""
-    converter = class_in_jvm(frame.sparkSession, "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$")
-    column_of_jvm: Any = column._jc
-    tree = getattr(converter, "MODULE$").apply(column_of_jvm.node())
-    return {each.exprId().id() for each in items(tree.collectLeaves()) if each.nodeName() == "AttributeReference"}
 
 
 def numbered_as(frame: DataFrame, attributes: Mapping[str, Any]) -> DataFrame:

@@ -20,13 +20,12 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import generated_of
 from ...tables.transaction import Transaction
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
-from ...tables.write.operation_records import Step
-from ...tables.write.row_operations import Target, target_of
-from ..files.filling import renewed
+from ...tables.write.row_operations import Step, Target, target_of
 from ..jvm import analysed, called, column_named, items, named, quoted
-from ..scan.native import Layout, rows_of_files, why_not_native
-from ..scan.python_scan import rows_by_python, rows_of
+from ..scan.file_index import Layout
+from ..scan.file_rows import rows_by_python, rows_by_spark, rows_of
 from ..schemas import to_spark
+from ..writing import renewed
 from .analysis import AnalysedMerge
 from .assignments import new_values
 from .conditions import numbered_as
@@ -62,10 +61,10 @@ def target_in(merge: AnalysedMerge, source: CachedSource | None) -> Target:
     """The files that may have rows to change or to match, and what is read of the table."""
     if source is None:
         return target_of(merge.draft, merge.unmatched, merge.unmatched)
-    values = key_values(source, merge.schema)
-    if values.nothing and not merge.keeps_target:
+    values = key_values(source, merge.plan.schema)
+    if values is None and not merge.keeps_target:
         return Target(target_of(merge.draft, None, None).files.slice(0, 0), {}, Reads())
-    skipping, read = Predicate.all_of([merge.matching, values.skipping]), Predicate.all_of([merge.matching, values.remembered])
+    skipping, read = (Predicate.all_of([merge.matching, each]) for each in values or (None, None))
     if merge.keeps_target:
         skipping, read = Predicate.any_of([skipping, merge.unmatched]), Predicate.any_of([read, merge.unmatched])
     return target_of(merge.draft, skipping, read)
@@ -96,14 +95,14 @@ def locate(merge: AnalysedMerge, target: Target, helpers: HelperColumns) -> Loca
     """The rows of a target. Unless they get new values, they come without their ids."""
     layout, names = layout_of(merge), (helpers.file or "", helpers.position or "")
     layout, files = layout if merge.renews else replace(layout, row_ids=None), target.files
-    frame, read = _by_spark(merge, layout, target, names), frozenset(merge.schema.names)
+    frame, read = rows_by_spark(merge.session, layout, files, target.lost, names), frozenset(merge.plan.schema.names)
     if isinstance(frame, str):
         _log.info("%s is read by Python tasks: %s", layout.location, frame)
         read = read if merge.records else merge.columns_used()
         frame = rows_by_python(merge.session, layout, files, target.lost, names, columns=read, predicate=target.predicate)
     attributes = dict(zip(merge.columns.columns, items(analysed(merge.columns).output()), strict=True))
     frame = numbered_as(frame, attributes)
-    columns = {name: frame[quoted(name)] for name in merge.schema.names}
+    columns = {name: frame[quoted(name)] for name in merge.plan.schema.names}
     ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
     paths = {str(number): uri for number, uri in enumerate(files["path"].to_pylist())}
     return Located(frame, columns, frame[names[0]], frame[names[1]], paths, files, read, ids)
@@ -113,15 +112,7 @@ def layout_of(merge: AnalysedMerge) -> Layout:
     """What a scan of the table needs to know."""
     address, draft = merge.plan.address, merge.draft
     options = dict(address.storage_options)
-    return Layout(address.location, options, merge.schema, draft.partition_columns, draft.base.version, draft.row_ids)
-
-
-def _by_spark(merge: AnalysedMerge, layout: Layout, target: Target, names: tuple[str, str]) -> DataFrame | str:
-    """The rows by Spark's own scan, or the reason why it cannot read them."""
-    reason = why_not_native(merge.session, layout.location, layout.storage_options, merge.schema)
-    if reason is not None:
-        return reason
-    return rows_of_files(merge.session, layout, target.files, (lambda _: target.lost) if target.lost else None, names)
+    return Layout(address.location, options, merge.plan.schema, draft.partition_columns, draft.base.version, draft.row_ids)
 
 
 def rows_so_far(part: Transaction, spark: SparkSession) -> DataFrame:
@@ -172,10 +163,10 @@ def join(merge: AnalysedMerge, source: CachedSource | None, located: Located, he
     if source is None:
         condition = merge.clauses[0].condition
         return Joined(located.frame if condition is None else located.frame.where(condition), located, F.lit(False))
-    statistics = statistics_of(located.files, source, merge.schema)
+    statistics = statistics_of(located.files, source, merge.plan.schema)
     # a source in this process is inserted without a job
     outside = outside_all_files(source, merge.keys, statistics) if helpers.source is not None and not source.local else None
-    in_range = None if merge.keeps_target else key_range_filter(source, statistics, merge.schema)
+    in_range = None if merge.keeps_target else key_range_filter(source, statistics, merge.plan.schema)
     rows = located.frame if in_range is None else located.frame.where(in_range)
     others = source.frame if outside is None else source.frame.where(~outside)
     has_source = called(source.number, "isNotNull")
@@ -198,7 +189,10 @@ def instructions(merge: AnalysedMerge, source: CachedSource | None, pairs: Joine
         applies = called(clause, "isNotNull")
         rows = rows.select("*", named(_clause_number(merge, source, pairs, kinds), helpers.clause))
         rows = rows.where(called(applies, "or", pairs.is_pair) if merge.inserts else applies)
-    replaces = _replacing(merge, located)
+    replaces = F.lit(REPLACE)
+    own = [key for key, uri in located.paths.items() if merge.draft.is_new(uri)] if merge.draft.captures_changes else []
+    if own:  # rows that the transaction added itself stay new to the table
+        replaces = F.when(located.file.isin(own), F.lit(RENEW)).otherwise(replaces)
     codes = {"update": replaces, "update_all": replaces, "delete": F.lit(DELETE), "insert": F.lit(ADD), "insert_all": F.lit(ADD)}
     action = F.lit(NOTHING)
     for number, each in enumerate(merge.clauses):
@@ -270,18 +264,13 @@ def _by_case(cases: Sequence[tuple[Column | None, Column]], otherwise: Column) -
     return otherwise if value is None else value
 
 
-def _replacing(merge: AnalysedMerge, located: Located) -> Column:
-    """What a task does with a row that changes: rows that the transaction added itself stay new to the table."""
-    own = [key for key, uri in located.paths.items() if merge.draft.is_new(uri)] if merge.draft.captures_changes else []
-    return F.when(located.file.isin(own), F.lit(RENEW)).otherwise(F.lit(REPLACE)) if own else F.lit(REPLACE)
-
-
 def _values(merge: AnalysedMerge, old: Mapping[str, Column], clause: Column | None, kinds: Sequence[str]) -> list[Column]:
     """The new values of all columns, null where a clause makes no new row; `old` are the values in the table, `clause` is the number of
     a row's clause (None: there is one, which applies to all).
     """
+    kinds_of_columns = to_spark(merge.plan.schema)
     assigned = {
-        number: new_values(merge.session, each.assigned, merge.schema, {} if each.clause.inserts else old)
+        number: new_values(merge.session, each.assigned, kinds_of_columns, {} if each.clause.inserts else old)
         for number, each in enumerate(merge.clauses)
         if each.clause.matched in kinds and each.clause.writes
     }
@@ -292,7 +281,7 @@ def _values(merge: AnalysedMerge, old: Mapping[str, Column], clause: Column | No
     if clause is not None and not (kinds == (NOT_MATCHED,) and len(assigned) == 1):
         tests = {number: called(clause, "equalTo", number) for number in assigned}
     values: list[Column] = []
-    for field in to_spark(merge.schema).fields:
+    for field in kinds_of_columns.fields:
         name = field.name
         cases = [
             (tests.get(number), value)
@@ -315,7 +304,7 @@ def _with_values(
     gives: dict[str, str | bool] = {}
     flags: list[Column] = []
     writing = [number for number, each in enumerate(merge.clauses) if each.clause.matched in kinds and each.clause.writes]
-    for field in merge.schema.fields if writing else ():
+    for field in merge.plan.schema.fields if writing else ():
         if generated_of(field) is None:
             continue
         giving = [number for number in writing if merge.clauses[number].assigned.gives(field.name)]
@@ -326,4 +315,4 @@ def _with_values(
             flags.append(named(clause.isin(giving), flag))
     frame = rows.select(*columns, *flags)
     makes = ~column_named(merge.session, helpers.action).isin(NOTHING, DELETE)
-    return renewed(frame, merge.schema, gives, makes) if gives else frame
+    return renewed(frame, merge.plan.schema, gives, makes) if gives else frame

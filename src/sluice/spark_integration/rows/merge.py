@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ...coordinator.api import Reads
 from ...coordinator.rules.intent import Kind
@@ -21,12 +21,11 @@ from ...storage.errors import InvariantBroken
 from ...storage.schema.partitions import uri_to_path
 from ...tables.transaction import Transaction
 from ...tables.write.merging import RowCounts, ambiguous, may_repeat, merge_metrics, merge_parameters
-from ...tables.write.operation_records import Step
-from ...tables.write.row_operations import RowChanges, apply_changes
+from ...tables.write.row_operations import RowChanges, Step, apply_changes
 from ..active_session import planned_once, session_for_changes
-from ..files.writing import SETTING, gathering, is_wanted, written_by_executors
-from ..scan.python_scan import rows_of
-from .analysis import AnalysedMerge, MergeRequest, analyse
+from ..scan.file_rows import rows_of
+from ..writing import SETTING, gathering, is_wanted, written_by_executors
+from .analysis import AnalysedMerge, Analyser, MergeRequest
 from .instructions import (
     Located,
     helper_columns,
@@ -57,9 +56,10 @@ def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) ->
     request.check()
     if request.source is not None:
         depend_on_reads(part, request.source)
-    with session_for_changes(spark) as session, part.operation(request.operation, replaces=request.replaces) as operation:
-        merge = analyse(session, operation, request)
-        if merge.evolves:
+    replaces = any(not each.inserts for each in request.clauses)  # an append-only table takes no change of its rows
+    with session_for_changes(spark) as session, part.operation(request.operation, replaces=replaces) as operation:
+        merge = Analyser(session, operation, request).analysed()
+        if merge.plan.changes_metadata:
             merge.draft.adopt(merge.plan.metadata)
         if merge.source is None:
             counts, operation.step = _merged(merge, None)
@@ -91,7 +91,10 @@ def _merged(merge: AnalysedMerge, source: CachedSource | None) -> tuple[RowCount
         _apply(merge, result, paths)
     new, deleted = result.new_rows, sum(map(len, _positions(result, DELETE, paths).values()))
     counts = RowCounts(new.get(REPLACE, 0) + new.get(RENEW, 0), deleted + removed_rows, new.get(ADD, 0))
-    reads = replace(target.reads, rows=_rows_kept(merge, result, paths))
+    # rows that kept a row of the source from being inserted and stay: if others delete one, the merge is another.
+    # Without deletion vectors the files are remembered instead
+    kept = _positions(result, NOTHING, paths) if merge.inserts and merge.draft.uses_vectors else {}
+    reads = replace(target.reads, rows={path: rows for path, rows in kept.items() if not merge.draft.is_own(path)})
     return counts, _step(merge, counts, 0 if source is None else source.rows or 0, reads)
 
 
@@ -102,13 +105,10 @@ def _step(merge: AnalysedMerge, counts: RowCounts, source_rows: int, reads: Read
         parameters, metrics = merge_parameters(str(request.on), conditions), merge_metrics(counts, source_rows)
     else:
         [clause] = request.clauses
-        parameters = {} if clause.condition is None else {"predicate": _text(clause.condition)}
+        text = str(clause.condition).removeprefix("Column<'").removesuffix("'>")
+        parameters = {} if clause.condition is None else {"predicate": clause.condition if isinstance(clause.condition, str) else text}
         metrics = {"numDeletedRows": counts.deleted} if request.operation == "DELETE" else {"numUpdatedRows": counts.updated}
-    return Step(request.operation, Kind.CHANGE, parameters, metrics, reads, changes=counts.affected > 0 or merge.evolves)
-
-
-def _text(condition: Column | str) -> str:
-    return condition if isinstance(condition, str) else str(condition).removeprefix("Column<'").removesuffix("'>")
+    return Step(request.operation, Kind.CHANGE, parameters, metrics, reads, changes=counts.affected > 0 or merge.plan.changes_metadata)
 
 
 # -- what tasks do -------------------------------------------------------------------------------------------------------
@@ -128,7 +128,11 @@ def _done(merge: AnalysedMerge, source: CachedSource | None, located: Located, h
         new = insertions(merge, source, source.frame.where(pairs.outside), helpers)
         frame = frame.unionByName(new, allowMissingColumns=True)
     result = _by_tasks(merge, frame, helpers, shuffles=not source.small)
-    changed_rows = _changed_rows(result)
+    rows: dict[str, Rows] = {}  # of the table, by file: each once, however often it was changed
+    for (action, file), positions in result.positions.items():
+        if action != NOTHING:
+            rows[file] = rows[file] | positions if file in rows else positions
+    changed_rows = sum(map(len, rows.values()))
     if changed_rows != result.changed and not may_repeat(merge.request.clauses):
         for each in result.written:
             merge.draft.store.delete(uri_to_path(each.path))
@@ -137,15 +141,6 @@ def _done(merge: AnalysedMerge, source: CachedSource | None, located: Located, h
     if helpers.source is None or len(result.matched) == source.rows:
         return result
     return TaskResult.together([result, _inserted(merge, source, source.without(result.matched), helpers, "i")])
-
-
-def _changed_rows(result: TaskResult) -> int:
-    """The number of rows of the table that were changed, each counted once."""
-    rows: dict[str, Rows] = {}
-    for (action, file), positions in result.positions.items():
-        if action != NOTHING:
-            rows[file] = rows[file] | positions if file in rows else positions
-    return sum(map(len, rows.values()))
 
 
 def _inserted(merge: AnalysedMerge, source: CachedSource, unmatched: DataFrame, helpers: HelperColumns, step: str = "") -> TaskResult:
@@ -163,7 +158,7 @@ def _by_tasks(merge: AnalysedMerge, frame: DataFrame, helpers: HelperColumns, st
     If writes are optimised, the new rows of a partition of the table meet in one task.
     """
     session, task = merge.session, _task(merge, frame, helpers, step)
-    has_values = {*merge.schema.names} <= {*frame.columns}
+    has_values = {*merge.plan.schema.names} <= {*frame.columns}
     if has_values and is_wanted(None, session.conf.get(SETTING, "") or "", merge.plan.metadata.configuration):
         with gathering(frame, merge.plan) as shuffled:
             return changed_by_tasks(shuffled, task)
@@ -195,16 +190,6 @@ def _apply(merge: AnalysedMerge, result: TaskResult, paths: Mapping[str, str]) -
         kept = rows_of(merge.session, layout_of(merge), files, merge.draft.deleted_in(files))
         _, write = written_by_executors(kept, merge.draft.row_ids)
         merge.draft.copy_of(remaining, write(merge.plan, f"{merge.label}c"))
-
-
-def _rows_kept(merge: AnalysedMerge, result: TaskResult, paths: Mapping[str, str]) -> dict[str, Rows]:
-    """Rows that kept a row of the source from being inserted and stay as they are: if others delete one, the merge is another.
-
-    Without deletion vectors the files are remembered instead.
-    """
-    if not merge.inserts or not merge.draft.uses_vectors:
-        return {}
-    return {path: rows for path, rows in _positions(result, NOTHING, paths).items() if not merge.draft.is_own(path)}
 
 
 def _positions(result: TaskResult, action: int, paths: Mapping[str, str]) -> dict[str, Rows]:

@@ -14,10 +14,10 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
 from ...tables.transaction import ForeignRows, Transaction
 from ...tables.write.requirements import require_no_later_version
-from ..files.writing import written_by_executors
 from ..jvm import analysed, items
-from ..scan.native import VersionRead, version_read, versions_read
-from .conditions import conjuncts, predicate_of
+from ..scan.file_rows import version_read, versions_read
+from ..writing import written_by_executors
+from .conditions import predicate_of
 
 _PASSING: Final = frozenset({"Filter", "Project", "SubqueryAlias", "View", "Union"})
 _PASSING_JOINS: Final = {"Inner": (0, 1), "Cross": (0, 1), "LeftOuter": (0,), "LeftSemi": (0,), "LeftAnti": (0,), "RightOuter": (1,)}
@@ -43,14 +43,28 @@ def reads_of(frame: DataFrame, location: str, schema: StructType) -> PlanReads |
     """
     if not hasattr(frame, "_jdf"):
         return None
-    versions = [each.version for each in versions_read(frame) if _counts(each, location)]
+    plan, columns = analysed(frame), frozenset(schema.names)
+    versions: list[int | None] = []
+    wheres: list[Predicate | None] = []
+    for root in (plan, *items(plan.subqueriesAll())):
+        for leaf, above in _leaves(root, ()):
+            read = version_read(leaf)
+            if read is None or read.location != location or read.chosen:
+                continue
+            names = {each.exprId().id(): each.name() for each in items(leaf.output()) if each.name() in columns}
+            trees: list[Any] = []  # conditions that the rows of all children of a node satisfy which it passes on
+            for node, number in reversed(above):
+                names |= _renamed(node, number, names)
+                if node.nodeName() == "Filter":
+                    trees.append(node.condition())
+                elif node.nodeName() == "Join" and str(node.joinType().toString()) in ("Inner", "Cross") and node.condition().isDefined():
+                    trees.append(node.condition().get())
+            versions.append(read.version)
+            wheres.append(predicate_of(trees, names, schema)[0])
     if not versions:
         return None
-    first, *others = _conditions(frame, location, schema)
-    for each in others:
-        first = None if first is None or each is None else first.or_(each)
-    known = [each for each in versions if each is not None]
-    return PlanReads(min(known) if len(known) == len(versions) else None, "" if first is None else first.to_sql())
+    where, known = Predicate.any_of(wheres), [each for each in versions if each is not None]
+    return PlanReads(min(known) if len(known) == len(versions) else None, "" if where is None else where.to_sql())
 
 
 def depend_on_reads(part: Transaction, frame: DataFrame, *, moves: bool = False) -> None:
@@ -84,25 +98,6 @@ def written_with_reads(frame: DataFrame) -> ForeignRows:
     return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame, moves=True))
 
 
-def _counts(read: VersionRead | None, location: str) -> bool:
-    return read is not None and read.location == location and not read.chosen
-
-
-def _conditions(frame: DataFrame, location: str, schema: StructType) -> Iterator[Predicate | None]:
-    """For each scan of the table the condition on its rows; None for a scan of all of them."""
-    plan = analysed(frame)
-    columns = frozenset(schema.names)
-    for root in (plan, *items(plan.subqueriesAll())):
-        for leaf, above in _leaves(root, ()):
-            if not _counts(version_read(leaf), location):
-                continue
-            names = {each.exprId().id(): each.name() for each in items(leaf.output()) if each.name() in columns}
-            for node, number in reversed(above):
-                names |= _renamed(node, number, names)
-            trees = [tree for node, _ in above for condition in _condition(node) for tree in conjuncts(condition)]
-            yield predicate_of(trees, names, schema)[0]
-
-
 def _leaves(plan: Any, above: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, Sequence[tuple[Any, int]]]]:
     """The leaves of a plan, each with the nodes above whose conditions choose among its rows, and the number of the child it is in."""
     kind, children = plan.nodeName(), items(plan.children())
@@ -111,14 +106,6 @@ def _leaves(plan: Any, above: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, 
     passing = _PASSING_JOINS.get(str(plan.joinType().toString()), ()) if kind == "Join" else ()
     for number, child in enumerate(children):
         yield from _leaves(child, (*above, (plan, number)) if kind in _PASSING or number in passing else ())
-
-
-def _condition(node: Any) -> list[Any]:
-    """The condition that the rows of all children satisfy which a node passes on."""
-    if node.nodeName() == "Filter":
-        return [node.condition()]
-    is_inner = node.nodeName() == "Join" and str(node.joinType().toString()) in ("Inner", "Cross")
-    return [node.condition().get()] if is_inner and node.condition().isDefined() else []
 
 
 def _renamed(node: Any, number: int, names: Mapping[int, str]) -> dict[int, str]:

@@ -22,13 +22,12 @@ from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.expressions.nodes import Column as Stored
-from ...storage.pruning.files import RECORDS, Files
-from ...storage.pruning.key_ranges import ranges_of
+from ...storage.pruning.files import RECORDS, Files, ranges_of
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType, to_arrow
 from ..active_session import planned_once
-from ..jvm import analysed, called, class_in_jvm, items, jvm_of, named, of_plan, optimised
-from ..scan.native import is_of_files
+from ..jvm import analysed, called, class_in_jvm, items, named, of_plan
+from ..scan.file_rows import is_of_files
 
 _log = logging.getLogger(__name__)
 
@@ -108,11 +107,23 @@ class CachedSource:
         """The rows with other numbers."""
         if not numbers:
             return self.frame
-        if self.local:
-            return _without_numbers(self.frame, numbers)
-        name = self.frame.columns[-1]
-        gone = self.frame.sparkSession.createDataFrame(pa.table({name: positions_of(numbers)}))
-        return self.frame.join(F.broadcast(gone), self.number == gone[name], "left_anti")
+        session = self.frame.sparkSession
+        if not self.local:
+            name = self.frame.columns[-1]
+            gone = session.createDataFrame(pa.table({name: positions_of(numbers)}))
+            return self.frame.join(F.broadcast(gone), self.number == gone[name], "left_anti")
+        # Spark's optimiser picks the rows of a local source, without a job
+        jvm: Any = session._jvm
+        context: Any = session.sparkContext
+        plan = analysed(self.frame)
+        values = context._gateway.new_array(jvm.long, len(numbers))
+        packed = positions_of(numbers).cast(pa.int64()).buffers()[1].to_pybytes()
+        jvm.java.nio.ByteBuffer.wrap(packed).order(jvm.java.nio.ByteOrder.LITTLE_ENDIAN).asLongBuffer().get(values)
+        among = class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.InSet")(
+            plan.output().last(), class_in_jvm(session, _SEQUENCE).unsafeWrapArray(values).toSet()
+        )
+        others = class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.Not")(among)
+        return of_plan(session, class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.Filter")(others, plan))
 
     def in_few_tasks(self, rows: DataFrame) -> DataFrame:
         """Rows of this source in `tasks`: those that evaluated it may be many, with few rows each."""
@@ -121,19 +132,7 @@ class CachedSource:
     def forget(self) -> None:
         """Free the rows in Spark's tasks: they would stay there until Java collects its garbage."""
         if self.rows is not None and not self.local:
-            _forget(self.frame)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyValues:
-    """What join columns of a source hold, as conditions on the target."""
-
-    skipping: Predicate | None = None
-    """For skipping files."""
-    remembered: Predicate | None = None
-    """For the footprint: shorter."""
-    nothing: bool = False
-    """Whether no row of the target can match."""
+            analysed(self.frame).rdd().unpersist(False)
 
 
 def cached(source: DataFrame, name: str, keys: Keys) -> CachedSource:
@@ -142,30 +141,31 @@ def cached(source: DataFrame, name: str, keys: Keys) -> CachedSource:
     The rows of a small source become part of the plans that use it; others stay where Spark's tasks made them.
     """
     numbered = source.select("*", named(F.monotonically_increasing_id(), name))
-    plan = optimised(numbered)
+    jdf: Any = numbered._jdf
+    plan = jdf.queryExecution().optimizedPlan()
     size = int(plan.stats().sizeInBytes())
     most = plan.maxRows()
     if most.isDefined() and int(most.get()) <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
         return _local(numbered, name, keys)
-    repeatable = analysed(source).deterministic() and _reads_files_only(plan)
+    repeatable = analysed(source).deterministic() and all(
+        is_of_files(leaf) or leaf.nodeName().startswith(("LocalRelation", "Range", "OneRow")) for leaf in items(plan.collectLeaves())
+    )
     if repeatable and size > _KEPT_BYTES_MAX:
         return CachedSource(numbered, numbered[name])
     if not repeatable:
         _log.info("the source of the merge may not give the same rows twice: it is evaluated once, and its rows are cached")
     kept = numbered.localCheckpoint(eager=False)
     rows, bounds = _bounds(kept, kept[name], keys)  # evaluates the source, which keeps its rows
-    size = _size(kept)
+    rdd = analysed(kept).rdd()
+    context: Any = kept.sparkSession.sparkContext._jsc
+    size = sum(each.memSize() + each.diskSize() for each in context.sc().getRDDStorageInfo() if each.id() == rdd.id())
     if rows <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
         local = _local(kept, name, keys)
-        _forget(kept)
+        rdd.unpersist(False)
         return local
     listed = rows <= _VALUES_MAX
     small = rows <= _SENT_ROWS_MAX and size <= _SENT_BYTES_MAX
     return CachedSource(kept, kept[name], rows, _values(kept, keys) if listed else bounds, listed, small, 1 + size // _TASK_BYTES)
-
-
-def _forget(kept: DataFrame) -> None:
-    analysed(kept).rdd().unpersist(False)
 
 
 def _local(frame: DataFrame, name: str, keys: Keys) -> CachedSource:
@@ -177,20 +177,6 @@ def _local(frame: DataFrame, name: str, keys: Keys) -> CachedSource:
     )
     local = of_plan(session, relation)
     return CachedSource(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True, local=True)
-
-
-def _without_numbers(frame: DataFrame, numbers: Rows) -> DataFrame:
-    """The rows of a local frame whose last column has other values: Spark's optimiser picks them, without a job."""
-    session, plan = frame.sparkSession, analysed(frame)
-    jvm, context = jvm_of(session), cast("Any", session.sparkContext)
-    values = context._gateway.new_array(jvm.long, len(numbers))
-    packed = positions_of(numbers).cast(pa.int64()).buffers()[1].to_pybytes()
-    jvm.java.nio.ByteBuffer.wrap(packed).order(jvm.java.nio.ByteOrder.LITTLE_ENDIAN).asLongBuffer().get(values)
-    among = class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.InSet")(
-        plan.output().last(), class_in_jvm(session, _SEQUENCE).unsafeWrapArray(values).toSet()
-    )
-    others = class_in_jvm(session, "org.apache.spark.sql.catalyst.expressions.Not")(among)
-    return of_plan(session, class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.Filter")(others, plan))
 
 
 def _values(kept: DataFrame, keys: Keys) -> KeyBounds:
@@ -215,29 +201,13 @@ def _bounds(kept: DataFrame, number: Column, keys: Keys) -> tuple[int, KeyBounds
     return pc.sum(parts["rows"]).as_py() or 0, keyed
 
 
-def _reads_files_only(plan: Any) -> bool:
-    """Whether a plan reads nothing but files and values that it contains."""
-    return all(
-        is_of_files(leaf) or leaf.nodeName().startswith(("LocalRelation", "Range", "OneRow")) for leaf in items(plan.collectLeaves())
-    )
-
-
-def _size(kept: DataFrame) -> int:
-    """The bytes of kept rows, in memory and on disk."""
-    number = analysed(kept).rdd().id()
-    context: Any = kept.sparkSession.sparkContext._jsc
-    return sum(each.memSize() + each.diskSize() for each in context.sc().getRDDStorageInfo() if each.id() == number)
-
-
-def key_values(source: CachedSource, schema: StructType) -> KeyValues:
-    """What the source holds in the expressions that have to equal columns of the target; nothing of a source that is not cached."""
+def key_values(source: CachedSource, schema: StructType) -> tuple[Predicate | None, Predicate | None] | None:
+    """What a source holds in the expressions that have to equal columns of the target, as conditions on these: one for skipping files, and
+    a shorter one for the footprint. None if no row of the target can match; a source that is not cached gives no conditions.
+    """
     if source.rows == 0 or any(not len(lows) for _, lows, _ in source.bounds):
-        return KeyValues(nothing=True)
-
-    def holding(listed_max: int) -> Predicate | None:
-        return Predicate.all_of(_holding(each, schema, listed_max if source.listed else 0) for each in source.bounds)
-
-    return KeyValues(holding(_VALUES_MAX), holding(_REMEMBERED_MAX))
+        return None
+    return _holding(source, schema, _VALUES_MAX), _holding(source, schema, _REMEMBERED_MAX)
 
 
 def statistics_of(files: pa.Table, source: CachedSource, schema: StructType) -> FileStatistics:
@@ -290,17 +260,19 @@ def _plain_kind(kind: pa.DataType) -> str:
     return "string" if pa.types.is_string(kind) else "date" if pa.types.is_date(kind) else ""
 
 
-def _holding(part: tuple[str, pa.Array, pa.Array], schema: StructType, listed_max: int) -> Predicate | None:
-    """A condition that holds for what a column has to equal; None if there is none."""
-    name, lows, highs = part
-    if pa.types.is_floating(lows.type) or pa.types.is_binary(lows.type) or pa.types.is_nested(lows.type):
-        return None  # bounds of floats omit NaN
-    cases: list[list[Filter]]
-    if len(lows) <= listed_max:
-        cases = [[("In", (name,), lows.to_pylist())]]
-    else:
-        cases = [[("GreaterThanOrEqual", (name,), low), ("LessThanOrEqual", (name,), high)] for low, high in ranges_of(lows, highs)]
-    return _any_of(cases, schema)
+def _holding(source: CachedSource, schema: StructType, listed_max: int) -> Predicate | None:
+    """A condition that holds for what columns have to equal; None if there is none."""
+    conditions: list[Predicate | None] = []
+    for name, lows, highs in source.bounds:
+        if pa.types.is_floating(lows.type) or pa.types.is_binary(lows.type) or pa.types.is_nested(lows.type):
+            continue  # bounds of floats omit NaN
+        cases: list[list[Filter]]
+        if source.listed and len(lows) <= listed_max:
+            cases = [[("In", (name,), lows.to_pylist())]]
+        else:
+            cases = [[("GreaterThanOrEqual", (name,), low), ("LessThanOrEqual", (name,), high)] for low, high in ranges_of(lows, highs)]
+        conditions.append(_any_of(cases, schema))
+    return Predicate.all_of(conditions)
 
 
 def _any_of(cases: Sequence[list[Filter]], schema: StructType) -> Predicate | None:

@@ -6,14 +6,15 @@ their values. The tasks write the new rows, and return the rest to the driver's 
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -25,11 +26,9 @@ from ...storage.actions import AddCDCFile, AddFile, decode_commit, encode_all
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.vectors import Rows, decode_payload, encode_payload, rows_at
 from ...storage.dataclass import dataclass
-from ...tables.client.property_rules import file_size_of
 from ...tables.write.change_data_files import ChangeDataWriter
 from ...tables.write.data_writing import WritePlan
-from ..data_source.writer import forget_finders
-from ..files.task_writer import attempt
+from ..data_source.writer import attempt, forget_finders
 from ..jvm import quoted
 
 NOTHING: Final = 0
@@ -98,56 +97,41 @@ class TaskResult:
     def together(parts: Sequence[TaskResult]) -> TaskResult:
         """What several tasks did."""
         positions: dict[tuple[int, str], Rows] = {}
-        new_rows: dict[int, int] = {}
-        changed, matched = 0, Rows()
-        successors: list[AddFile] = []
-        added: list[AddFile] = []
-        recorded: list[AddCDCFile] = []
+        new_rows, matched = Counter[int](), Rows()
         for part in parts:
-            changed += part.changed
             matched |= part.matched
+            new_rows.update(part.new_rows)
             for key, rows in part.positions.items():
                 positions[key] = positions[key] | rows if key in positions else rows
-            for action, count in part.new_rows.items():
-                new_rows[action] = new_rows.get(action, 0) + count
-            successors += part.successors
-            added += part.added
-            recorded += part.recorded
-        return TaskResult(positions, changed, matched, new_rows, tuple(successors), tuple(added), tuple(recorded))
+        return TaskResult(
+            positions,
+            sum(part.changed for part in parts),
+            matched,
+            new_rows,
+            tuple(each for part in parts for each in part.successors),
+            tuple(each for part in parts for each in part.added),
+            tuple(each for part in parts for each in part.recorded),
+        )
 
     def encoded(self) -> bytes:
         """As one object."""
-        header = {
-            "positions": list(self.positions),
-            "changed": self.changed,
-            "new_rows": list(self.new_rows.items()),
-            "files": [len(self.successors), len(self.added)],
-        }
-        bitmaps = map(encode_payload, (*self.positions.values(), self.matched))
-        table = pa.table({"bytes": pa.array([*bitmaps, encode_all(self.written)], pa.binary())})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema.with_metadata({"header": json.dumps(header)})) as stream:
-            stream.write_table(table)
-        return bytes(sink.getvalue().to_pybytes())
+        positions = [(*key, encode_payload(rows)) for key, rows in self.positions.items()]
+        files = [encode_all(each) for each in (self.successors, self.added, self.recorded)]
+        return msgspec.msgpack.encode((positions, self.changed, encode_payload(self.matched), dict(self.new_rows), files))
 
     @staticmethod
     def decoded(content: bytes, name: str) -> TaskResult:
         """From these bytes."""
-        table = pa.ipc.open_stream(content).read_all()
-        header = json.loads(table.schema.metadata[b"header"])
-        *payloads, matched, actions = table["bytes"].to_pylist()
-        listed = decode_commit(actions, name=name) if actions else ()
-        files = [each for each in listed if isinstance(each, AddFile)]
-        recorded = [each for each in listed if isinstance(each, AddCDCFile)]
-        split = header["files"][0]
+        positions, changed, matched, new_rows, files = msgspec.msgpack.decode(content)
+        successors, added, recorded = (decode_commit(each, name=name) if each else () for each in files)
         return TaskResult(
-            {(action, file): decode_payload(each) for (action, file), each in zip(header["positions"], payloads, strict=True)},
-            header["changed"],
+            {(action, file): decode_payload(rows) for action, file, rows in positions},
+            changed,
             decode_payload(matched),
-            {action: count for action, count in header["new_rows"]},  # noqa: C416 - lists of JSON
-            tuple(files[:split]),
-            tuple(files[split:]),
-            tuple(recorded),
+            new_rows,
+            tuple(each for each in successors if isinstance(each, AddFile)),
+            tuple(each for each in added if isinstance(each, AddFile)),
+            tuple(each for each in recorded if isinstance(each, AddCDCFile)),
         )
 
 
@@ -168,23 +152,31 @@ class RowTask:
     ids: RowIdColumns | None
     """The column in which new values have the id of the row that is replaced."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
-        """In a task: what it did, as bytes."""
-        return self.done(batches).encoded()
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In a task: what it did, as one row."""
+        result = _Attempt(self).run(batches).encoded()
+        forget_finders()
+        yield pa.record_batch({"result": pa.array([result], pa.binary())})
 
-    def done(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        """Do it in this process."""
-        return _Attempt(self).run(batches)
+
+# A Python data source costs four more Python processes for each job: Spark looks the source up, makes it, makes its writer and
+# commits in their own processes. So the results of tasks come back as a frame's rows do.
+_SCHEMA: Final = StructType().add("result", BinaryType())
 
 
 def changed_by_tasks(frame: DataFrame, task: RowTask) -> TaskResult:
-    """Have tasks do what the rows of `frame` say. Raises what PySpark does if a task fails."""
-    return TaskResult.together([TaskResult.decoded(result, task.label) for result in results_of_tasks(frame, task)])
+    """Have tasks do what the rows of `frame` say. A task that Spark runs twice counts once. Raises what PySpark does if a task fails."""
+    # DataFrame.mapInArrow without its test for pandas, which such functions do not need
+    columns = [frame[quoted(name)] for name in frame.columns]
+    applied: Any = UserDefinedFunction(task, _SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)(*columns)
+    jdf: Any = frame._jdf
+    results = DataFrame(jdf.mapInArrow(applied._jc, False, None), frame.sparkSession).toArrow()["result"].to_pylist()
+    return TaskResult.together([TaskResult.decoded(each, task.label) for each in results])
 
 
 def changed_here(frame: DataFrame, task: RowTask) -> TaskResult:
     """The same in this process, which all rows pass through."""
-    return task.done(frame.toArrow().to_batches())
+    return _Attempt(task).run(frame.toArrow().to_batches())
 
 
 class _Attempt:
@@ -193,17 +185,36 @@ class _Attempt:
     def __init__(self, task: RowTask) -> None:
         self._task = task
         self._label = attempt(task.label)
-        self._changes = _change_data_writer(task.plan, self._label) if task.records else None
+        plan = task.plan
+        self._changes: ChangeDataWriter | None = None
+        if task.records:
+            self._changes = ChangeDataWriter(plan.address.store(), plan.metadata, plan.transaction_id, self._label)
         self._positions: dict[tuple[int, str], Rows] = {}
         self._changed = 0
         self._matched = Rows()
         self._new: dict[int, int] = {}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-        streams = Streams(lambda name, rows: self._task.plan.write(rows, label=f"{self._label}{name}", row_ids=self._task.ids))
+        task, helpers = self._task, self._task.helpers
+        beside = helpers.names
+        streams = Streams(lambda name, rows: task.plan.write(rows, label=f"{self._label}{name}", row_ids=task.ids))
         with streams:
             for batch in batches:
-                self._take(batch, streams)
+                if helpers.source is not None:
+                    self._matched |= rows_at(pc.drop_null(batch.column(helpers.source)))
+                actions = batch.column(helpers.action)
+                for action in pc.unique(actions).to_pylist():
+                    rows = batch.filter(pc.equal(actions, action))
+                    if action != ADD:
+                        self._locate(action, rows)
+                    if action == NOTHING:
+                        continue
+                    if action != DELETE:
+                        self._new[action] = self._new.get(action, 0) + rows.num_rows
+                        name = _ADDED if task.apart and action != REPLACE else _SUCCESSORS
+                        streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in beside]))
+                    if self._changes is not None:
+                        self._record(action, rows, self._changes)
         files = streams.files
         return TaskResult(
             self._positions,
@@ -214,24 +225,6 @@ class _Attempt:
             tuple(files.get(_ADDED, ())),
             () if self._changes is None else self._changes.finish(),
         )
-
-    def _take(self, batch: pa.RecordBatch, streams: Streams) -> None:
-        helpers = self._task.helpers
-        if helpers.source is not None:
-            self._matched |= rows_at(pc.drop_null(batch.column(helpers.source)))
-        actions = batch.column(helpers.action)
-        for action in pc.unique(actions).to_pylist():
-            rows = batch.filter(pc.equal(actions, action))
-            if action != ADD:
-                self._locate(action, rows)
-            if action == NOTHING:
-                continue
-            if action != DELETE:
-                self._new[action] = self._new.get(action, 0) + rows.num_rows
-                name = _ADDED if self._task.apart and action != REPLACE else _SUCCESSORS
-                streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in helpers.names]))
-            if self._changes is not None:
-                self._record(action, rows, self._changes)
 
     def _locate(self, action: int, rows: pa.RecordBatch) -> None:
         helpers = self._task.helpers
@@ -253,17 +246,6 @@ class _Attempt:
             changes.delete(before)
         elif after is not None:
             changes.insert(after)
-
-
-def _change_data_writer(plan: WritePlan, label: str) -> ChangeDataWriter:
-    return ChangeDataWriter(
-        plan.address.store(),
-        schema=plan.schema,
-        partition_columns=plan.metadata.partition_columns,
-        transaction_id=plan.transaction_id,
-        target_file_bytes=file_size_of(dict(plan.metadata.configuration)),
-        label=label,
-    )
 
 
 # -- streams of rows, each written by its own thread ---------------------------------------------------------------------
@@ -328,35 +310,3 @@ class Streams:
 
 class _GivenUp(Exception):
     """Ends a stream whose task has failed, so that it removes its files; never leaves the thread."""
-
-
-# -- functions over the batches of Spark's tasks -------------------------------------------------------------------------
-
-# A Python data source costs four more Python processes for each job: Spark looks the source up, makes it, makes its writer and
-# commits in their own processes. So the results of tasks come back as a frame's rows do.
-_SCHEMA: Final = StructType().add("result", BinaryType())
-
-
-def results_of_tasks(frame: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], bytes]) -> list[bytes]:
-    """What `work`, a function or object that can be pickled, returns for the batches of each task of `frame`.
-
-    A task that Spark runs twice gives one result. Raises what PySpark does if a task fails.
-    """
-    # DataFrame.mapInArrow without its test for pandas, which such functions do not need
-    columns = [frame[quoted(name)] for name in frame.columns]
-    called: Any = UserDefinedFunction(_InTask(work), _SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)(*columns)
-    jdf: Any = frame._jdf
-    results: list[bytes] = DataFrame(jdf.mapInArrow(called._jc, False, None), frame.sparkSession).toArrow()["result"].to_pylist()
-    return results
-
-
-class _InTask:
-    """Runs the work of one task in a Python worker."""
-
-    def __init__(self, work: Callable[[Iterator[pa.RecordBatch]], bytes]) -> None:
-        self._work = work
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        result = self._work(batches)
-        forget_finders()
-        yield pa.record_batch({"result": pa.array([result], pa.binary())})

@@ -19,10 +19,9 @@ from pyspark.errors import PySparkException
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, UnsupportedFeature
 from ...storage.expressions import build
-from ...storage.expressions.calls import call
 from ...storage.expressions.nodes import Literal, Node, Value
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.arrow_schema import arrow_type
+from ...storage.schema.datatypes import arrow_type
 from ...storage.schema.schema import PrimitiveType, StructType, to_arrow
 
 Names: TypeAlias = "Callable[[Mapping[str, Any]], str | None]"
@@ -59,11 +58,6 @@ def attribute_named(attribute: Mapping[str, Any]) -> str | None:
     """The name of an attribute of a scan, which has the table's own names; None for Spark's metadata of files."""
     hidden = any("metadata_col" in key for key in attribute.get("metadata") or {})
     return None if hidden else str(attribute["name"])
-
-
-def attribute_numbered(names: Mapping[int, str]) -> Names:
-    """Attributes by the numbers that Spark's analyser gave them."""
-    return lambda attribute: names.get(attribute["exprId"]["id"])
 
 
 def predicate_in(tree: Any, names: Names, schema: StructType) -> tuple[Predicate | None, bool]:
@@ -119,12 +113,10 @@ class _Translation:
         if kind in _COMPARED:
             return build.compare(_COMPARED[kind], *nodes)
         if kind in _SEARCHED:
-            return call(_SEARCHED[kind], nodes)
+            return build.call(_SEARCHED[kind], nodes)
         match kind:
-            case "AttributeReference":
-                return self._column(fields)
-            case "GetStructField":
-                return self._field(number)
+            case "AttributeReference" | "GetStructField":
+                return self._column(number)
             case "Literal":
                 return self._literal(number, fields)
             case "Not":
@@ -145,26 +137,20 @@ class _Translation:
             return build.arithmetic(_ARITHMETIC[kind], *nodes)
         return self._constant(number) if nodes and all(isinstance(each, Literal) for each in nodes) else None
 
-    def _column(self, fields: Mapping[str, Any]) -> Node | None:
-        name = self._names(fields)
-        if name is None or name not in self._schema.names:
-            return None
-        column = build.column((name,), self._schema)
-        kind = fields["dataType"]
-        # text in another order than that of its bytes has a type of its own
-        return column if not isinstance(kind, str) or arrow_type(PrimitiveType(kind)) == column.type else None
-
-    def _field(self, number: int) -> Node | None:
-        """A field of a struct: the chain of fields below, down to a column."""
+    def _column(self, number: int) -> Node | None:
+        """A column, or a field of a struct: the chain of fields below, down to a column."""
         path: list[str] = []
         while self._nodes[number]["class"].endswith(".GetStructField"):
             step = self._nodes[number].get("name")
             path.append(self._in_jvm(number).extractFieldName() if step is None else step)
             number += 1
-        if not self._nodes[number]["class"].endswith(".AttributeReference"):
+        fields = self._nodes[number]
+        name = self._names(fields) if fields["class"].endswith(".AttributeReference") else None
+        if name is None or name not in self._schema.names:
             return None
-        name = self._names(self._nodes[number])
-        return None if name is None else build.column((name, *reversed(path)), self._schema)
+        column, kind = build.column((name, *reversed(path)), self._schema), fields["dataType"]
+        # text in another order than that of its bytes has a type of its own
+        return column if not isinstance(kind, str) or arrow_type(PrimitiveType(kind)) == column.type else None
 
     def _literal(self, number: int, fields: Mapping[str, Any]) -> Node | None:
         kind, text = fields["dataType"], fields["value"]
@@ -215,22 +201,17 @@ class _Translation:
         """The node itself."""
         path: list[int] = []
         while number:
-            ordinal, number = self._parent(number)
-            path.append(ordinal)
+            # the parent is the nearest node before with more children than there are complete subtrees in between
+            ends, parent = 0, number - 1
+            while self._nodes[parent]["num-children"] <= ends:
+                ends += 1 - self._nodes[parent]["num-children"]
+                parent -= 1
+            path.append(ends)
+            number = parent
         tree = self._tree
         for ordinal in reversed(path):
             tree = tree.children().apply(ordinal)
         return tree
-
-    def _parent(self, place: int) -> tuple[int, int]:
-        """Which child a node is, and of which one."""
-        ends = 0  # complete subtrees between a candidate and the node
-        for number in reversed(range(place)):
-            count = self._nodes[number]["num-children"]
-            if count > ends:
-                return ends, number
-            ends += 1 - count
-        raise AssertionError("every node but the first has a parent")
 
 
 _COUNTED: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
@@ -240,31 +221,27 @@ _COUNTED: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 def _typed(value: Any, kind: str) -> Literal:
     """A literal from Spark's value or its text. Raises ValueError and the like for a value that Python lacks."""
     typed = arrow_type(PrimitiveType(kind))
-    return Literal(_value(value, kind, typed), typed)
-
-
-def _value(value: Any, kind: str, typed: pa.DataType) -> Value:
+    literal: Value
     if pa.types.is_integer(typed):
-        return int(value)
-    if pa.types.is_floating(typed):
-        number: float = pa.scalar(float(str(value)), pa.float64()).cast(typed, safe=False).as_py()
-        return number
-    if pa.types.is_decimal(typed):
-        return Decimal(str(value))
-    match kind:
-        case "string":
-            return str(value)
-        case "binary":
-            return bytes(value)
-        case "boolean":
-            return value if isinstance(value, bool) else str(value) == "true"
-        case "date":
-            return date(1970, 1, 1) + timedelta(days=value) if isinstance(value, int) else date.fromisoformat(value)
-        case "timestamp":
-            return _EPOCH + timedelta(microseconds=value)
-        case "timestamp_ntz":
-            return _EPOCH.replace(tzinfo=None) + timedelta(microseconds=value)
-    raise PredicateError(f"sluice has no literals of type {kind}")
+        literal = int(value)
+    elif pa.types.is_floating(typed):
+        literal = pa.scalar(float(str(value)), pa.float64()).cast(typed, safe=False).as_py()
+    elif pa.types.is_decimal(typed):
+        literal = Decimal(str(value))
+    elif kind == "string":
+        literal = str(value)
+    elif kind == "binary":
+        literal = bytes(value)
+    elif kind == "boolean":
+        literal = value if isinstance(value, bool) else str(value) == "true"
+    elif kind == "date":
+        literal = date(1970, 1, 1) + timedelta(days=value) if isinstance(value, int) else date.fromisoformat(value)
+    elif kind in ("timestamp", "timestamp_ntz"):
+        moment = _EPOCH + timedelta(microseconds=value)
+        literal = moment if kind == "timestamp" else moment.replace(tzinfo=None)
+    else:
+        raise PredicateError(f"sluice has no literals of type {kind}")
+    return Literal(literal, typed)
 
 
 def _widens(source: pa.DataType, target: pa.DataType) -> bool:

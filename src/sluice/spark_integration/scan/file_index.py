@@ -13,7 +13,7 @@ import itertools
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -30,6 +30,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions.filetable import picked
 from ...storage.actions.records import DeletionVector
+from ...storage.actions.uris import absolute
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError, UnsupportedFeature
@@ -37,12 +39,12 @@ from ...storage.expressions import build
 from ...storage.expressions.evaluate import may_fail
 from ...storage.expressions.nodes import Node
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.partitions import decode_column, partition_texts
+from ...storage.schema.partitions import decode_column, partition_texts, uri_to_path
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...storage.stores.objects import ObjectStore
 from ...storage.threads import at_once
 from ..errors import known_to_spark, missing_file
-from ..jvm import analysed, class_in_jvm, items, quoted
+from ..jvm import analysed, class_in_jvm, has_subquery, items, quoted
 from ..schemas import to_spark
 from .catalyst import attribute_named, predicate_in
 from .jvm_files import Cell, JvmFiles, cells
@@ -88,20 +90,16 @@ def live_rows(frame: DataFrame, bits: str, row: str) -> DataFrame:
     place = f"least({row} DIV {_BITS}, CAST(length({bits}) AS BIGINT) - 1)"
     first = int(class_in_jvm(session, "org.apache.spark.unsafe.Platform").BYTE_ARRAY_OFFSET)
     array, offset = items(analysed(frame.select(F.expr(f"{bits} AS bits"), F.expr(f"{first} + {place} AS place"))).projectList())
-    byte = _called(session, "getByte", "org.apache.spark.unsafe.Platform", [array.child(), offset.child()])
+    sequence = class_in_jvm(session, "org.apache.spark.api.python.PythonUtils").toSeq
+    loader = class_in_jvm(session, "java.lang.Thread").currentThread().getContextClassLoader()
+    owner = class_in_jvm(session, "java.lang.Class").forName("org.apache.spark.unsafe.Platform", True, loader)
+    kind = class_in_jvm(session, "org.apache.spark.sql.types.DataType").fromJson('"byte"')
+    static = owner, kind, "getByte", sequence([array.child(), offset.child()]), sequence([])
+    nothing = class_in_jvm(session, "scala.Option").empty()
+    call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, nothing)
+    byte = Column(class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").column(call))
     is_set = F.getbit(byte, F.expr(f"CAST({row} % {_BITS} AS INT)")) == 1
     return frame.where(F.expr(f"{bits} IS NULL OR {row} DIV {_BITS} >= length({bits})") | ~is_set)
-
-
-def _called(session: SparkSession, method: str, owner: str, arguments: Sequence[Any]) -> Column:
-    """What a static method of Java returns for expressions of Spark's: a byte, null if one of them is null."""
-    sequence = class_in_jvm(session, "org.apache.spark.api.python.PythonUtils").toSeq
-    nothing = class_in_jvm(session, "scala.Option").empty()
-    loader = class_in_jvm(session, "java.lang.Thread").currentThread().getContextClassLoader()
-    kind = class_in_jvm(session, "org.apache.spark.sql.types.DataType").fromJson('"byte"')
-    static = class_in_jvm(session, "java.lang.Class").forName(owner, True, loader), kind, method, sequence(arguments), sequence([])
-    call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, nothing)
-    return Column(class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").column(call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +121,21 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Files of a version, of a table with this schema, in its folder `root` as Spark spells it; `spelled` does so for a file's path.
+class Layout:
+    """What a scan needs to know of a table's version: `storage_options` are those of its store.
 
-    `whole` is the table's id if these are all files of the version: Spark may use the rows that it keeps of one such scan for another.
+    With `row_ids` its rows come with their ids, in columns of these names. `whole` is the table's id if all files of the version are
+    read: Spark may use the rows that it keeps of such a scan for another one. `chosen`: the reader named this version.
     """
 
-    label: str
-    root: str
-    files: pa.Table
+    location: str
+    storage_options: Mapping[str, str]
     schema: StructType
     partition_columns: tuple[str, ...]
-    spelled: Callable[[str], str]
-    lost: Lost
-    hidden: Hidden
-    whole: str | None
-
-    @property
-    def partition_schema(self) -> StructType:
-        """The columns whose values belong to files, the hidden ones last."""
-        known = [field for name in self.partition_columns if (field := self.schema.get(name)) is not None]
-        return StructType([*known, *self.hidden.fields])
+    version: int
+    row_ids: RowIdColumns | None = None
+    whole: str | None = None
+    chosen: bool = False
 
 
 class CallbackFailed(Exception):
@@ -202,11 +194,6 @@ def _converting(convert: Callable[[Any], Exception]) -> Callable[[Any], Exceptio
 _indexes: Final[WeakValueDictionary[str, FileIndex]] = WeakValueDictionary()
 
 
-def index_of(location: Any) -> FileIndex | None:
-    """The one that a Java object stands for; None for a FileIndex of Spark's."""
-    return _indexes.get(str(location.toString()))
-
-
 class FileIndex:
     """Implements Spark's interface of this name."""
 
@@ -215,20 +202,29 @@ class FileIndex:
 
         implements: Final = ["org.apache.spark.sql.execution.datasources.FileIndex"]
 
-    def __init__(self, spark: SparkSession, files: Files) -> None:
+    def __init__(self, spark: SparkSession, layout: Layout, schema: StructType, files: pa.Table, lost: Lost | None, hidden: Hidden) -> None:
+        """Files of a version, whose columns are those of `schema` and the `hidden` ones. `lost` gives their deleted rows; None: none."""
         self._spark = spark
+        self._layout = layout
+        self._table_schema = schema
         self._files = files
+        self._lost = lost
+        self._hidden = hidden
         self._jvm = JvmFiles.of(spark)
         self._roots: Any = None
-        self._size = int(pc.sum(files.files["size"]).as_py() or 0)
-        self.schema = class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(files.partition_schema).json())
-        which = f"scan {next(_numbers)}" if files.whole is None else f"table {files.whole} {files.hidden}"
-        self._text = f"{files.label}, {files.files.num_rows} files, {which}"
+        self._size = int(pc.sum(files["size"]).as_py() or 0)
+        of_table = [field for name in layout.partition_columns if (field := schema.get(name)) is not None]
+        of_files = StructType([*of_table, *hidden.fields])
+        self._names = of_files.names
+        self.schema = class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(of_files).json())
+        self._label = f"{layout.location} version {layout.version}"
+        which = f"scan {next(_numbers)}" if layout.whole is None else f"table {layout.whole} {hidden}"
+        self._text = f"{self._label}, {files.num_rows} files, {which}"
         _indexes[self._text] = self
 
     def has_inside(self, path: str) -> bool:
         """Whether a path in a message of Spark's lies in the table's folder."""
-        return _plain(path).startswith(_plain(self._files.root) + "/")
+        return _plain(path).startswith(_plain(hadoop_uri(self._layout.location)) + "/")
 
     # Spark's names
 
@@ -236,24 +232,22 @@ class FileIndex:
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
         """The files that conditions leave. Those on partition columns alone, Spark does not evaluate again."""
         chosen = self.chosen(items(partition_filters), items(data_filters))
-        files, hidden = chosen.files, self._files.hidden
-        paths = [self._files.spelled(uri) for uri in files["path"].to_pylist()]
-        statuses = list(zip(paths, files["size"].to_pylist(), files["modification_time"].to_pylist(), strict=True))
-        names = self._files.partition_schema.names
-        columns = [chosen.cells(name, hidden, self._files) for name in names]
-        return self._jvm.directories(statuses, self.schema, list(zip(*columns, strict=True)) if names else None)
+        paths = [self._spelled(uri) for uri in chosen["path"].to_pylist()]
+        statuses = list(zip(paths, chosen["size"].to_pylist(), chosen["modification_time"].to_pylist(), strict=True))
+        columns = [self._cells(chosen, name) for name in self._names]
+        return self._jvm.directories(statuses, self.schema, list(zip(*columns, strict=True)) if columns else None)
 
     @_kept
     def rootPaths(self) -> Any:  # noqa: N802
         """The table's folder."""
         if self._roots is None:  # Spark asks some ten times while it plans
-            self._roots = self._jvm.sequence([class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(self._files.root)])
+            self._roots = self._jvm.sequence([class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(hadoop_uri(self._layout.location))])
         return self._roots
 
     @_kept
     def inputFiles(self) -> Any:  # noqa: N802
         """All paths."""
-        return self._jvm.texts([self._files.spelled(uri) for uri in self._files.files["path"].to_pylist()])
+        return self._jvm.texts([self._spelled(uri) for uri in self._files["path"].to_pylist()])
 
     def refresh(self) -> None:
         """A version does not change."""
@@ -286,74 +280,72 @@ class FileIndex:
         """The text that Spark shows in plans; equal indexes have equal texts."""
         return self._text
 
-    def chosen(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> Chosen:
-        """The files that conditions leave."""
-        whole = self._files
+    def chosen(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> pa.Table:
+        """The files that conditions leave, with their number among all."""
         terms, by_spark = list[Node](), list[Any]()
         for tree, is_of_partition in (*((each, False) for each in data_filters), *((each, True) for each in partition_filters)):
-            predicate, exact = predicate_in(tree, attribute_named, whole.schema)
+            predicate, exact = predicate_in(tree, attribute_named, self._table_schema)
             terms += [] if predicate is None else [predicate.root]
             if is_of_partition and (predicate is None or not exact or may_fail(predicate.root)):
                 by_spark.append(tree)
-        chosen = Chosen(whole.files, pa.array(range(whole.files.num_rows), pa.int64()))
+        chosen = self._files.append_column("number", pa.array(range(self._files.num_rows), pa.int64()))
         if terms:
-            both = Predicate(build.and_(*terms))
-            chosen = chosen.where(both.may_match(whole.files, schema=whole.schema, partition_columns=whole.partition_columns))
+            both, partition_columns = Predicate(build.and_(*terms)), self._layout.partition_columns
+            chosen = picked(chosen, both.may_match(self._files, schema=self._table_schema, partition_columns=partition_columns))
         for tree in by_spark:
             chosen = self._left_by_spark(chosen, tree)
         return chosen
 
     def described(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> str:
         """For people: how many files conditions leave, and what they weigh."""
-        files = self.chosen(partition_filters, data_filters).files
+        files = self.chosen(partition_filters, data_filters)
         size = int(pc.sum(files["size"]).as_py() or 0)
-        return f"{self._files.label}: {files.num_rows} of {self._files.files.num_rows} files, {size} of {self._size} bytes"
+        return f"{self._label}: {files.num_rows} of {self._files.num_rows} files, {size} of {self._size} bytes"
 
-    def _left_by_spark(self, chosen: Chosen, tree: Any) -> Chosen:
+    def _left_by_spark(self, files: pa.Table, tree: Any) -> pa.Table:
         """The files whose partition values satisfy a condition that only Spark can evaluate."""
-        if not chosen.files.num_rows:
-            return chosen
+        if not files.num_rows:
+            return files
         attributes = tree.references().toSeq()
-        columns = [chosen.cells(each.name(), self._files.hidden, self._files) for each in items(attributes)]
+        columns = [self._cells(files, each.name()) for each in items(attributes)]
         predicate = class_in_jvm(self._spark, "org.apache.spark.sql.catalyst.expressions.Predicate").create(tree, attributes)
-        rows = list(zip(*columns, strict=True)) if columns else [()] * chosen.files.num_rows
+        rows = list(zip(*columns, strict=True)) if columns else [()] * files.num_rows
         distinct = list(dict.fromkeys(rows))
         holds = dict(zip(distinct, self._jvm.satisfying(predicate, distinct), strict=True))
-        return chosen.where(pa.array([holds[row] for row in rows], pa.bool_()))
+        return picked(files, pa.array([holds[row] for row in rows], pa.bool_()))
+
+    def _cells(self, files: pa.Table, name: str) -> list[Cell]:
+        """The files' values in one of the partition columns, as Spark's rows have them."""
+        hidden = self._hidden
+        if name == hidden.number:
+            return [str(number).encode() for number in files["number"].to_pylist()]
+        if name == hidden.bits:
+            lost = {} if self._lost is None else self._lost(files)
+            return [bits_of(lost[uri]) if uri in lost else None for uri in files["path"].to_pylist()]
+        if name == hidden.base:
+            return list(files["base_row_id"].to_pylist())
+        if name == hidden.version:
+            return list(files["default_row_commit_version"].to_pylist())
+        field = self._table_schema.get(name)
+        assert field is not None
+        assert isinstance(field.type, PrimitiveType)
+        [texts] = partition_texts(files["partition_values"], [name])
+        return cells(decode_column(texts, field.type))
+
+    def _spelled(self, uri: str) -> str:
+        """A file's path as Hadoop spells it."""
+        place = absolute(self._layout.location, uri)
+        return hadoop_uri(f"{self._layout.location}/{uri_to_path(uri)}" if place is None else place)
+
+
+def hadoop_uri(location: str) -> str:
+    """A location as Hadoop spells it."""
+    return f"s3a://{location.removeprefix('s3://')}" if location.startswith("s3://") else location
 
 
 def _plain(path: str) -> str:
     """A path without what Java's URIs escape, with one slash after the scheme, as in `file:/a` and `file:///a`."""
     return re.sub(r":/+", ":/", unquote(path), count=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Some of the files, with their numbers among all."""
-
-    files: pa.Table
-    numbers: pa.Array
-
-    def where(self, mask: pa.BooleanArray) -> Chosen:
-        """Those of them for which the mask is true."""
-        return Chosen(picked(self.files, mask), self.numbers.filter(mask))
-
-    def cells(self, name: str, hidden: Hidden, whole: Files) -> list[Cell]:
-        """The files' values in one of the partition columns, as Spark's rows have them."""
-        if name == hidden.number:
-            return [str(number).encode() for number in self.numbers.to_pylist()]
-        if name == hidden.bits:
-            lost = whole.lost(self.files)
-            return [bits_of(lost[uri]) if uri in lost else None for uri in self.files["path"].to_pylist()]
-        if name == hidden.base:
-            return list(self.files["base_row_id"].to_pylist())
-        if name == hidden.version:
-            return list(self.files["default_row_commit_version"].to_pylist())
-        field = whole.schema.get(name)
-        assert field is not None
-        assert isinstance(field.type, PrimitiveType)
-        [texts] = partition_texts(self.files["partition_values"], [name])
-        return cells(decode_column(texts, field.type))
 
 
 def prepare(spark: SparkSession) -> None:
@@ -380,19 +372,13 @@ TITLE = "== Files of sluice's tables =="
 
 def files_read(session: SparkSession, execution: Any) -> list[str]:
     """A line for each scan of a table in a query (Spark's QueryExecution): how many files its conditions leave; a title before them."""
-    subquery = class_in_jvm(session, "org.apache.spark.sql.catalyst.trees.TreePattern").PLAN_EXPRESSION()
     lines: list[str] = []
-    for scan in _scans(execution.sparkPlan()):
-        index = index_of(scan.relation().location())
+    plan = execution.sparkPlan()
+    for leaf in (leaf for part in (plan, *items(plan.subqueriesAll())) for leaf in items(part.collectLeaves())):
+        is_scan = leaf.getClass().getSimpleName() == "FileSourceScanExec"
+        index = _indexes.get(str(leaf.relation().location().toString())) if is_scan else None
         if index is not None:
             # conditions that Spark finds while the query runs leave fewer
-            filters = [each for each in items(scan.partitionFilters()) if not each.containsPattern(subquery)]
-            lines.append(index.described(filters, items(scan.dataFilters())))
+            filters = [each for each in items(leaf.partitionFilters()) if not has_subquery(session, each)]
+            lines.append(index.described(filters, items(leaf.dataFilters())))
     return [TITLE, *lines] if lines else []
-
-
-def _scans(plan: Any) -> Iterator[Any]:
-    for part in (plan, *items(plan.subqueriesAll())):
-        for leaf in items(part.collectLeaves()):
-            if leaf.getClass().getSimpleName() == "FileSourceScanExec":
-                yield leaf

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -16,7 +15,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ..jvm import class_of_view, jvm_of
+from ..jvm import class_of_view
 
 _DIRECTORY: Final = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _STATUS: Final = "org.apache.hadoop.fs.FileStatus"
@@ -40,7 +39,7 @@ class JvmFiles:
     """Makes the objects, in the JVM of one session; keeps what does not change there."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._class_in_jvm = partial(class_of_view, jvm_of(spark))
+        self._class_in_jvm = partial(class_of_view, spark._jvm)
         context: Any = spark.sparkContext
         self._gateway: Any = context._gateway
         self._loader = self._class_in_jvm("java.lang.Thread").currentThread().getContextClassLoader()
@@ -73,7 +72,14 @@ class JvmFiles:
             return self.sequence([directory.apply(self._class_in_jvm(_ROW).empty(), statuses)])
         handles = self._class_in_jvm("java.lang.invoke.MethodHandles")
         # (row, status) -> directory becomes number -> directory, of the arrays' elements with that number
-        make = handles.filterArguments(self._make_directory(), 0, self._array("java.lang.invoke.MethodHandle", [self._readable(schema)]))
+        if self._directory is None:
+            method = self._method(_DIRECTORY, "apply", _ROW, f"[L{_STATUS};")
+            self._directory = method.asCollector(self._class(f"[L{_STATUS};"), 1)
+        # from an UnsafeRow to a row of the same values that tasks' messages show briefly
+        values = self._method(_ROW, "toSeq", "org.apache.spark.sql.types.StructType")
+        values = handles.insertArguments(values, 1, self._array("java.lang.Object", [schema]))
+        readable = handles.filterReturnValue(values, self._method(_ROW, "fromSeq", "scala.collection.immutable.Seq"))
+        make = handles.filterArguments(self._directory, 0, self._array("java.lang.invoke.MethodHandle", [readable]))
         elements = [self._elements(self._rows(rows), _ROW), self._elements(statuses, _STATUS)]
         make = handles.filterArguments(make, 0, self._array("java.lang.invoke.MethodHandle", elements))
         return self._class_in_jvm(_SEQUENCE).unsafeWrapArray(self._computed(make, self._class(_DIRECTORY), len(files)))
@@ -122,20 +128,6 @@ class JvmFiles:
             yield _BYTES + struct.pack(">i", len(content)) + content + _END
             seen[row] = following
             following += 1
-
-    def _make_directory(self) -> Any:
-        """The method (values, status) -> directory."""
-        if self._directory is None:
-            method = self._method(_DIRECTORY, "apply", _ROW, f"[L{_STATUS};")
-            self._directory = method.asCollector(self._class(f"[L{_STATUS};"), 1)
-        return self._directory
-
-    def _readable(self, schema: Any) -> Any:
-        """The method from an UnsafeRow to a row of the same values that tasks' messages show briefly."""
-        handles = self._class_in_jvm("java.lang.invoke.MethodHandles")
-        values = self._method(_ROW, "toSeq", "org.apache.spark.sql.types.StructType")
-        values = handles.insertArguments(values, 1, self._array("java.lang.Object", [schema]))
-        return handles.filterReturnValue(values, self._method(_ROW, "fromSeq", "scala.collection.immutable.Seq"))
 
     def _elements(self, array: Any, kind: str) -> Any:
         """The method from a number to the array's element."""
@@ -190,17 +182,13 @@ def cells(values: pa.Array) -> list[Cell]:
     if pa.types.is_timestamp(kind):
         return list(values.cast(pa.int64()).to_pylist())
     if pa.types.is_decimal(kind):
-        fits, unscaled = kind.precision <= _LONG_DIGITS, [None if each is None else _unscaled(each) for each in values.to_pylist()]
+        # their digits without the point: Python's `scaleb` would round more than 28 of them
+        unscaled = [None if each is None else int(each) for each in values.view(pa.decimal128(38, 0)).to_pylist()]
+        fits = kind.precision <= _LONG_DIGITS
         return [each if each is None or fits else each.to_bytes(each.bit_length() // 8 + 1, "big", signed=True) for each in unscaled]
     if pa.types.is_string(kind):
         return list(values.cast(pa.binary()).to_pylist())
     return list(values.to_pylist())
-
-
-def _unscaled(value: Decimal) -> int:
-    """The digits without the point; `scaleb` would round more than 28 of them."""
-    sign, digits, _ = value.as_tuple()
-    return int("".join(map(str, digits))) * (-1 if sign else 1)
 
 
 def _packed(row: Sequence[Cell]) -> bytes:

@@ -41,8 +41,8 @@ from ..jvm import column_named, named
 from ..option_tables import parse_timestamp
 from ..options import default_storage_options
 from ..schemas import requested, to_spark
-from .file_index import deleted_rows
-from .native import Layout, rows_of_files, why_not_native
+from .file_index import Layout, deleted_rows
+from .file_rows import rows_of_files, why_not_native
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -161,12 +161,7 @@ def read_snapshot(
     if ids is not None:
         shown |= dict(zip(ids.names, ids.shown(ids.names), strict=True))
     predicate = snapshot.predicate(where)
-    # The list of files may be long: if the data source will read it, it is not read here.
-    frame: DataFrame | str | None = _why_not_by_spark(spark, location, options, snapshot.struct, predicate)
-    if frame is None:
-        metadata, partitions = snapshot.raw.metadata, tuple(snapshot.partition_columns)
-        layout = Layout(location, options, snapshot.struct, partitions, snapshot.version, ids, metadata.id, chosen)
-        frame = _by_spark(spark, layout, snapshot.raw.files)
+    frame = _by_spark(spark, snapshot, options, predicate, ids, chosen=chosen)
     if isinstance(frame, str):
         if ids is not None:
             raise UnsupportedFeature(
@@ -213,26 +208,30 @@ def _wanted(schema: StructType, columns: Sequence[str] | SparkStruct | None) -> 
     return StructType(fields)
 
 
-def _by_spark(spark: SparkSession, layout: Layout, files: pa.Table) -> DataFrame | str:
-    """The rows of these files through Spark's own scan, or the reason why it cannot read them."""
+def _by_spark(
+    spark: SparkSession,
+    snapshot: TableSnapshot,
+    options: Mapping[str, str],
+    predicate: Predicate | None,
+    ids: RowIdColumns | None,
+    *,
+    chosen: bool,
+) -> DataFrame | str:
+    """The rows of a snapshot through Spark's own scan, or the reason why it cannot read them."""
+    raw = snapshot.raw
+    reason = why_not_native(spark, raw.location, options, snapshot.struct)
+    if reason is None and predicate is not None:
+        # literals of times name their zone, and other parts of the condition have another value in another one
+        moved = (part for part in walk(predicate.root) if isinstance(part, (Call, Cast)))
+        zone = str(spark.conf.get("spark.sql.session.timeZone"))
+        if zone.upper() not in _UTC and any(pa.types.is_timestamp(each.type) for part in moved for each in (part, *children(part))):
+            reason = f"the condition's times are in UTC, the session's in {zone}"
+    if reason is not None:
+        return reason  # the list of files may be long: if the data source will read it, it is not read here
+    layout = Layout(
+        raw.location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version, ids, raw.metadata.id, chosen
+    )
+    files = raw.files
     has_vectors = files["deletion_vector"].null_count < files.num_rows
     lost = partial(deleted_rows, open_store(layout.location, layout.storage_options)) if has_vectors else None
     return rows_of_files(spark, layout, files, lost)
-
-
-def _why_not_by_spark(
-    spark: SparkSession, location: str, options: Mapping[str, str], schema: StructType, predicate: Predicate | None
-) -> str | None:
-    """The reason why Spark's own scan cannot be used, apart from the files; None if it can."""
-    reason = why_not_native(spark, location, options, schema)
-    if reason is None and predicate is not None and _depends_on_zone(predicate):
-        zone = str(spark.conf.get("spark.sql.session.timeZone"))
-        if zone.upper() not in _UTC:
-            return f"the condition's times are in UTC, the session's in {zone}"
-    return reason
-
-
-def _depends_on_zone(predicate: Predicate) -> bool:
-    """Whether a part of the condition has another value in another time zone; literals of times name theirs."""
-    moved = (part for part in walk(predicate.root) if isinstance(part, (Call, Cast)))
-    return any(pa.types.is_timestamp(each.type) for part in moved for each in (part, *children(part)))

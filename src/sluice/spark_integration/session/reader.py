@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,48 @@ from ..errors import as_spark_users_know
 from ..options import ReadOptions
 from ..scan.read import read
 from ..stream_options import StreamReadOptions
-from .known_tables import ReadsTables
+from .names import RemembersFormat, location_of, means_sluice
+
+
+class ReadsTables(RemembersFormat):
+    """In front of one of PySpark's readers: it reads tables of sluice, and finds those whose names the coordinator keeps."""
+
+    def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
+        """Like PySpark's, also for the names that sluice's coordinator keeps.
+
+        `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
+        """
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._options):
+                return self._read(location_of(self._options, tableName))
+        return super().table(tableName)  # type: ignore[misc,no-any-return]
+
+    def load(
+        self,
+        path: str | list[str] | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        schema: StructType | str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Like PySpark's. A DataFrame of a sluice table that is no stream keeps the version of this call."""
+        self._take(format, options, schema=schema)
+        if not self._is_sluice():
+            return super().load(path)  # type: ignore[misc,no-any-return]
+        if isinstance(path, list) and len(path) == 1:
+            [path] = path
+        place = path if path is not None else self._options.get("path")
+        with as_spark_users_know():
+            # data sources refuse several paths, and no path, and say why
+            return self._read(place) if isinstance(place, str) else self._load(path)
+
+    def _load(self, path: str | list[str] | None) -> DataFrame:
+        """By the data source, whose format the session may call delta."""
+        super().format("sluice")
+        return super().load(path)  # type: ignore[misc,no-any-return]
+
+    @abstractmethod
+    def _read(self, location: str) -> DataFrame:
+        """The DataFrame of the table at a location."""
 
 
 class Reader(ReadsTables, DataFrameReader):
@@ -34,26 +76,6 @@ class Reader(ReadsTables, DataFrameReader):
         kind = StructType.fromDDL(schema) if isinstance(schema, str) else schema
         self._wanted = kind if isinstance(kind, StructType) else None
         return told
-
-    def load(
-        self,
-        path: str | list[str] | None = None,
-        format: str | None = None,  # noqa: A002 - PySpark's name
-        schema: StructType | str | None = None,
-        **options: Any,
-    ) -> DataFrame:
-        """Like PySpark's. A DataFrame of a sluice table keeps the version of this call."""
-        if not self._asks_for_sluice(format, schema, options):
-            return super().load(path)
-        if isinstance(path, list) and len(path) == 1:
-            [path] = path
-        place = path if path is not None else self._options.get("path")
-        with as_spark_users_know():
-            # data sources refuse several paths, and no path, and say why
-            if isinstance(place, str):
-                return self._read(place)
-            super().format("sluice")  # which the session may call delta
-            return super().load(path)
 
     def _time_of(self, digits: str) -> int:
         """Milliseconds since the epoch, in the session's time zone as in Delta Lake."""
@@ -79,29 +101,13 @@ class Reader(ReadsTables, DataFrameReader):
                     storage_options=address.storage_options,
                     consistency=options.consistency,
                 )
-            super().format("sluice")
-            return super().load(location)
+            return self._load(location)
 
 
 class StreamReader(ReadsTables, DataStreamReader):
     """PySpark's reader of streams, which also remembers the format and the options; the data source reads."""
 
-    def load(
-        self,
-        path: str | None = None,
-        format: str | None = None,  # noqa: A002 - PySpark's name
-        schema: StructType | str | None = None,
-        **options: Any,
-    ) -> DataFrame:
-        """Like PySpark's."""
-        if not self._asks_for_sluice(format, schema, options):
-            return super().load(path)
-        place = path if path is not None else self._options.get("path")
-        with as_spark_users_know():
-            return super().load(path) if place is None else self._read(place)
-
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():
             StreamReadOptions.parse({**self._options.besides("path"), "path": location})
-            super().format("sluice")
-            return super().load(location)
+            return self._load(location)

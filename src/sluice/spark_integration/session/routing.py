@@ -26,20 +26,17 @@ from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
 from ..active_session import run_stop_hooks
 from ..scan.file_index import files_read
-from .known_tables import SessionCatalog
+from .names import SessionCatalog
 from .reader import Reader, StreamReader
-from .stream_writer import StreamWriter
-from .writer import Writer, WriterV2
+from .writer import StreamWriter, Writer, WriterV2
 
 ROUTING: Final = "spark.sluice.routing"
 
 _lock: Final = ForkSafeLock()
 # PySpark's own, for whom sluice did not make the session.
-_write: Final[Any] = DataFrame.__dict__["write"]
-_write_to: Final[Any] = DataFrame.__dict__["writeTo"]
-_write_stream: Final[Any] = DataFrame.__dict__["writeStream"]
-_spark_session: Final[Any] = DataFrame.__dict__["sparkSession"]
-_explain: Final[Any] = DataFrame.__dict__["explain"]
+_PYSPARKS: Final[dict[str, Any]] = {
+    name: DataFrame.__dict__[name] for name in ("write", "writeTo", "writeStream", "sparkSession", "explain")
+}
 
 Statements: TypeAlias = Callable[[SparkSession, str, Any, Mapping[str, Any]], AnyDataFrame]
 """Carries out one statement of a session: its text, the values of its parameters, and the DataFrames that it names in braces."""
@@ -109,18 +106,12 @@ class Builder(SparkSession.Builder):
     def getOrCreate(self) -> SparkSession:  # noqa: N802 - PySpark's name
         """The session there is, or a new one; from now on routed. A session of Spark Connect is returned as it is."""
         session = super().getOrCreate()
-        return _routed(session) if type(session) is SparkSession else session
-
-
-def _routed(session: SparkSession) -> SparkSession:
-    with _lock:
-        session.__class__ = Session
-        setattr(DataFrame, "write", property(_writer_of, doc=_write.__doc__))  # noqa: B010 - a property of a class
-        setattr(DataFrame, "writeTo", _writer_to_of)  # noqa: B010
-        setattr(DataFrame, "writeStream", property(_stream_writer_of, doc=_write_stream.__doc__))  # noqa: B010
-        setattr(DataFrame, "sparkSession", property(_session_of, doc=_spark_session.__doc__))  # noqa: B010
-        setattr(DataFrame, "explain", _explained)  # noqa: B010
-    return session
+        if type(session) is SparkSession:
+            with _lock:
+                session.__class__ = Session
+                for name, routed in _ROUTED.items():
+                    setattr(DataFrame, name, routed)
+        return session
 
 
 @checked
@@ -130,40 +121,46 @@ def unroute(session: SparkSession | None = None) -> None:
     The next session that `sluice.configure` makes routes again. `format("sluice")` works as before, by the data source alone.
     """
     with _lock:
-        setattr(DataFrame, "write", _write)  # noqa: B010
-        setattr(DataFrame, "writeTo", _write_to)  # noqa: B010
-        setattr(DataFrame, "writeStream", _write_stream)  # noqa: B010
-        setattr(DataFrame, "sparkSession", _spark_session)  # noqa: B010
-        setattr(DataFrame, "explain", _explain)  # noqa: B010
+        for name, own in _PYSPARKS.items():
+            setattr(DataFrame, name, own)
         if isinstance(session, Session):
             session.__class__ = SparkSession  # type: ignore[assignment]
             session.conf.set(ROUTING, "false")
 
 
 def _session_of(frame: DataFrame) -> SparkSession:
-    session: SparkSession = _spark_session.__get__(frame)
+    session: SparkSession = _PYSPARKS["sparkSession"].__get__(frame)
     if type(session) is SparkSession and is_routed(session):
         session.__class__ = Session  # a clone of a routed one, as `foreachBatch` has it
     return session
 
 
 def _writer_of(frame: DataFrame) -> DataFrameWriter:
-    return Writer(frame) if is_routed(frame.sparkSession) else _write.__get__(frame)
+    return Writer(frame) if is_routed(frame.sparkSession) else _PYSPARKS["write"].__get__(frame)
 
 
 def _writer_to_of(frame: DataFrame, table: str) -> DataFrameWriterV2:
-    return WriterV2(frame, table) if is_routed(frame.sparkSession) else _write_to(frame, table)
+    return WriterV2(frame, table) if is_routed(frame.sparkSession) else _PYSPARKS["writeTo"](frame, table)
 
 
 def _stream_writer_of(frame: DataFrame) -> DataStreamWriter:
-    return StreamWriter(frame) if is_routed(frame.sparkSession) else _write_stream.__get__(frame)
+    return StreamWriter(frame) if is_routed(frame.sparkSession) else _PYSPARKS["writeStream"].__get__(frame)
 
 
-@wraps(_explain)
+@wraps(_PYSPARKS["explain"])
 def _explained(frame: DataFrame, extended: bool | str | None = None, mode: str | None = None) -> None:
-    _explain(frame, extended, mode)
+    _PYSPARKS["explain"](frame, extended, mode)
     session = frame.sparkSession
     if is_routed(session):
         jdf: Any = frame._jdf
         for line in files_read(session, jdf.queryExecution()):
             print(line)  # noqa: T201 - as PySpark does
+
+
+_ROUTED: Final[dict[str, Any]] = {
+    "write": property(_writer_of, doc=_PYSPARKS["write"].__doc__),
+    "writeTo": _writer_to_of,
+    "writeStream": property(_stream_writer_of, doc=_PYSPARKS["writeStream"].__doc__),
+    "sparkSession": property(_session_of, doc=_PYSPARKS["sparkSession"].__doc__),
+    "explain": _explained,
+}

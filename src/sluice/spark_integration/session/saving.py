@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,16 +20,13 @@ from ...tables.planned_writes import abandon_plan
 from ...tables.table import Table
 from ..active_session import evolves_schemas, use_session, user_metadata_of
 from ..data_source.write_plan import commit, is_repeated, open_table, plan_for
-from ..files.writing import written_by_executors
 from ..options import WriteOptions
 from ..rows.assignments import as_the_table_stores
 from ..rows.plan_reads import reads_of
-from .format_and_options import Options
+from ..writing import written_by_executors
+from .names import Options
 
 _log = logging.getLogger(__name__)
-
-# Spark's names of modes, and how this module calls them.
-_MODES: Final = dict.fromkeys(("error", "errorifexists", "default"), "error") | {name: name for name in ("append", "overwrite", "ignore")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,6 @@ class Write:
     replaces: bool = False
     cluster_by: tuple[str, ...] | None = None
     defines: bool = False
-
-    @staticmethod
-    def of(mode: str | None, options: Options, partition_by: tuple[str, ...] | None, cluster_by: tuple[str, ...] | None = None) -> Write:
-        """From Spark's words. Raises InvalidRequest for a mode that Spark lacks, too."""
-        known = _MODES.get((mode or "error").lower())
-        if known is None:
-            raise InvalidRequest(f"the save mode is {mode!r}; use append, overwrite, error, errorifexists or ignore", mode=mode)
-        return Write(known, options, partition_by, cluster_by=cluster_by)
 
     def parsed(self, location: str, frame: DataFrame) -> WriteOptions:
         """The options of the data source for this write, with what the session's own settings add. Raises InvalidRequest."""
@@ -95,7 +84,9 @@ def save(
     """
     options = write.parsed(location, frame)
     use_session(frame.sparkSession)  # the rows are written by a data source, which Spark looks for in the thread's session
-    table = _existing(options) if table is None else table
+    if table is None:
+        with suppress(TableNotFound):
+            table = open_table(options)
     if table is None and missing is not None:
         raise missing
     if table is not None:
@@ -108,7 +99,11 @@ def save(
             )
         if write.mode in ("error", "ignore"):
             if write.mode == "error" and not is_repeated(table, options):
-                raise taken or _taken(options)
+                raise taken or TableExists(
+                    f"a table already exists at {options.address.location}, and the save mode is error, which creates one: "
+                    "use mode('append'), mode('overwrite') or mode('ignore')",
+                    location=options.address.location,
+                )
             return
         options = _depending(_dynamic_by_setting(frame.sparkSession, write, options, table), frame, table)
     new = write.mode in ("error", "ignore") or name is not None
@@ -134,19 +129,6 @@ def insert(frame: DataFrame, location: str, write: Write) -> None:
     save(frame.toDF(*names), location, write, table=table)
 
 
-def open_at(location: str, options: Options) -> Table:
-    """The table at a location, opened as the options say. Raises TableNotFound and the like."""
-    return open_table(WriteOptions.parse({**options.besides("path"), "path": location}, overwrite=True))
-
-
-def _taken(options: WriteOptions) -> TableExists:
-    return TableExists(
-        f"a table already exists at {options.address.location}, and the save mode is error, which creates one: "
-        "use mode('append'), mode('overwrite') or mode('ignore')",
-        location=options.address.location,
-    )
-
-
 def _save(frame: DataFrame, options: WriteOptions, table: Table | None) -> None:
     plan, repeated = plan_for(options, frame.schema, table)
     if repeated:
@@ -158,13 +140,6 @@ def _save(frame: DataFrame, options: WriteOptions, table: Table | None) -> None:
     except BaseException:
         abandon_plan(plan)
         raise
-
-
-def _existing(options: WriteOptions) -> Table | None:
-    try:
-        return open_table(options)
-    except TableNotFound:
-        return None
 
 
 def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions, table: Table) -> WriteOptions:

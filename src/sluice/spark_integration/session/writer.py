@@ -1,24 +1,50 @@
-"""The writers of a routed session, `DataFrame.write` and `writeTo`: tables of sluice, everything else by PySpark."""
+"""The writers of a routed session, `DataFrame.write`, `writeTo` and `writeStream`: tables of sluice, each micro-batch of a stream once;
+everything else by PySpark.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...storage.stores.location import normalise
 from ...tables.manage.creation import beside_others
+from ..data_source.write_plan import create_if_missing
 from ..errors import as_spark_users_know
+from ..options import WriteOptions
 from ..rows.conditions import predicate_text
-from ..scan.native import versions_read
-from .format_and_options import Options, RemembersFormat, RemembersOptions
-from .known_tables import already_there, is_known, location_of, means_sluice, path_in, place_of_new
-from .saving import Write, insert, open_at, save
+from ..scan.file_rows import versions_read
+from ..streams import Batch, Run, checkpoint_of, gone_meanwhile, no_update_mode, require_batches, require_nothing_written, started
+from .names import (
+    Options,
+    RemembersFormat,
+    RemembersOptions,
+    already_there,
+    is_known,
+    location_of,
+    means_sluice,
+    open_at,
+    path_in,
+    place_of_new,
+)
+from .saving import Write, insert, save
+
+_MODES: Final = dict.fromkeys(("error", "errorifexists", "default"), "error") | {name: name for name in ("append", "overwrite", "ignore")}
+"""Spark's names of modes, and those of a `Write`."""
+_CHECKPOINT: Final = "checkpointLocation"
+
+
+def _names_in(cols: tuple[Any, ...]) -> tuple[str, ...]:
+    """The columns that a method of PySpark was given one by one, or as one list."""
+    return tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
 
 
 class Writer(RemembersFormat, DataFrameWriter):
@@ -41,7 +67,7 @@ class Writer(RemembersFormat, DataFrameWriter):
     def partitionBy(self, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
         """Like PySpark's."""
         super().partitionBy(*cols)
-        self._partition_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
+        self._partition_by = _names_in(cols)
         return self
 
     def bucketBy(self, numBuckets: int, col: Any, *cols: Any) -> DataFrameWriter:  # noqa: N802, N803 - PySpark's names
@@ -59,7 +85,7 @@ class Writer(RemembersFormat, DataFrameWriter):
     def clusterBy(self, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
         """Like PySpark's: by which columns a new table is clustered."""
         super().clusterBy(*cols)
-        self._cluster_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
+        self._cluster_by = _names_in(cols)
         return self
 
     def save(
@@ -74,7 +100,7 @@ class Writer(RemembersFormat, DataFrameWriter):
 
         Raises sluice's errors, which are also AnalysisException or another of PySpark's.
         """
-        self._tell(format, mode, partitionBy, options)
+        self._take(format, options, mode=mode, partitionBy=partitionBy)
         if not self._is_sluice():
             super().save(path)
             return
@@ -96,7 +122,7 @@ class Writer(RemembersFormat, DataFrameWriter):
 
         A new table is made below the catalog's root, or at the option `path`; the name may also be a path, as in sluice.`/a/path`.
         """
-        self._tell(format, mode, partitionBy, options)
+        self._take(format, options, mode=mode, partitionBy=partitionBy)
         if not self._is_sluice():
             super().saveAsTable(name)
             return
@@ -128,19 +154,15 @@ class Writer(RemembersFormat, DataFrameWriter):
                 return
         super().insertInto(tableName)
 
-    def _tell(self, form: str | None, mode: str | None, partition_by: str | list[str] | None, options: dict[str, Any]) -> None:
-        self.mode(mode).options(**options)
-        if partition_by is not None:
-            self.partitionBy(partition_by)
-        if form is not None:
-            self.format(form)
-
     def _write(self) -> Write:
         if self._unfit:
             raise InvalidRequest(
                 f"{self._unfit[0]} was called, but sluice's tables have no buckets: use partitionBy or clusterBy",
             )
-        return Write.of(self._mode, self._options, self._partition_by, self._cluster_by)
+        mode = _MODES.get((self._mode or "error").lower())
+        if mode is None:
+            raise InvalidRequest(f"the save mode is {self._mode!r}; use append, overwrite, error, errorifexists or ignore", mode=self._mode)
+        return Write(mode, self._options, self._partition_by, cluster_by=self._cluster_by)
 
 
 class WriterV2(RemembersOptions, DataFrameWriterV2):
@@ -285,3 +307,145 @@ def _column(column: Column | str) -> str:
         raise InvalidRequest(f"partitionedBy was given {column}; a table of sluice is partitioned by columns: add one that has this value")
     text = str(node.sql())
     return text[1:-1].replace("``", "`") if text.startswith("`") else text
+
+
+class StreamWriter(RemembersFormat, DataStreamWriter):
+    """PySpark's writer, which also remembers the format and the options, and runs `format("sluice")` itself."""
+
+    def __init__(self, df: DataFrame) -> None:
+        super().__init__(df)
+        self._output = "append"
+        self._trigger: dict[str, Any] = {}
+        self._partition_by: tuple[str, ...] | None = None
+        self._cluster_by: tuple[str, ...] | None = None
+
+    def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
+        """Like PySpark's."""
+        super().outputMode(outputMode)
+        self._output = outputMode.lower()
+        return self
+
+    def trigger(self, **told: Any) -> DataStreamWriter:
+        """Like PySpark's; `continuous` and `realTime` have no batches that could be commits."""
+        super().trigger(**told)
+        self._trigger = told
+        return self
+
+    def partitionBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        self._partition_by = _names_in(cols)
+        return self
+
+    def clusterBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's: by which columns a new table is clustered."""
+        self._cluster_by = _names_in(cols)
+        return self
+
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Like PySpark's."""
+        super().foreach(f)
+        self._format = "foreach"
+        return self
+
+    def foreachBatch(self, func: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        super().foreachBatch(func)
+        self._format = "foreachBatch"
+        return self
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> StreamingQuery:
+        """Like PySpark's. Each batch of a stream into a table of sluice is one commit, made in this process, once.
+
+        Raises sluice's errors, which are also AnalysisException; the query's own methods raise those of its batches.
+        """
+        self._take(format, options, outputMode=outputMode, partitionBy=partitionBy, queryName=queryName)
+        if not self._is_sluice():
+            self._partition_as_pyspark()
+            return super().start(path)
+        with as_spark_users_know():
+            location = path if path is not None else self._options.get("path")
+            if location is None:
+                raise InvalidRequest(
+                    "no path was given: name the table's location in start(...), or its name in toTable(...)", option="path"
+                )
+            return self._started(location)
+
+    def toTable(  # noqa: N802 - PySpark's name
+        self,
+        tableName: str,  # noqa: N803 - PySpark's name
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> StreamingQuery:
+        """Like PySpark's; also for the names that sluice's coordinator keeps.
+
+        `format("sluice")` creates a table that is not there, empty, below the catalog's root or at the option `path`.
+        """
+        self._take(format, options, outputMode=outputMode, partitionBy=partitionBy, queryName=queryName)
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._options):
+                return self._started(self._location_of(tableName))
+        self._partition_as_pyspark()
+        return super().toTable(tableName)
+
+    def _partition_as_pyspark(self) -> None:
+        if self._partition_by is not None:
+            super().partitionBy(*self._partition_by)
+        if self._cluster_by is not None:
+            super().clusterBy(*self._cluster_by)
+
+    def _started(self, location: str) -> StreamingQuery:
+        parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
+        self._create(replace(parsed, mode="append", where=None))
+
+        def write(frame: DataFrame, batch: Batch) -> None:
+            app, number = batch.transaction
+            once = self._options.but(txnAppId=app, txnVersion=str(number))
+            save(frame, location, self._write(once), missing=gone_meanwhile(location))
+
+        return started(self, Run([parsed.address]), write)
+
+    def _write(self, told: Options | None = None) -> Write:
+        """The write of a batch. Raises InvalidRequest for what a stream cannot have."""
+        if self._output == "update":
+            raise no_update_mode(self._options.get("path"))
+        require_batches(self._trigger)
+        checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
+        if told is None:
+            WriteOptions.refuse_for_streams(self._options.besides())
+        options = Options()
+        for name, value in (told or self._options).besides(_CHECKPOINT).items():
+            options.set(name, value)
+        cluster_by = self._cluster_by if told is None else None  # the table's columns may change while the stream runs
+        if self._output != "complete":
+            return Write("append", options, self._partition_by, cluster_by=cluster_by)
+        options.set("partitionOverwriteMode", "static")  # also partitions that the batch has no rows of, whatever the session's setting is
+        return Write("overwrite", options, self._partition_by, cluster_by=cluster_by)
+
+    def _create(self, options: WriteOptions) -> None:
+        """Create the table if it is not there, and no query of this checkpoint wrote it."""
+        location = options.name or options.address.location
+        told = self._options.get(_CHECKPOINT)
+        create_if_missing(options, self._df.schema, lambda: require_nothing_written(self._spark, told, location))
+
+    def _location_of(self, name: str) -> str:
+        """Where the table of this name is; it is created if it is not there."""
+
+        def attempt() -> None:
+            if not is_known(self._options, name):
+                location, called, managed = place_of_new(self._options, name)
+                parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
+                self._create(replace(parsed, name=called, managed=managed))
+
+        beside_others(attempt, lambda: is_known(self._options, name))  # such as another query into this table
+        return location_of(self._options, name)

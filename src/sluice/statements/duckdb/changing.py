@@ -7,9 +7,8 @@ numbers of those that change, with their new values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from sqlglot import exp
 from ...coordinator.api import Reads
 from ...coordinator.rules.intent import Kind
 from ...storage.actions import AddFile
-from ...storage.data.filling import renewing
+from ...storage.data.assignments import renewing
 from ...storage.data.vectors import Rows as Positions
 from ...storage.data.vectors import rows_at
 from ...storage.dataclass import dataclass
@@ -46,18 +45,26 @@ from ...tables.write.merging import (
     merge_metrics,
     merge_parameters,
 )
-from ...tables.write.operation_records import Step, reads_of
-from ...tables.write.row_operations import RowChanges, apply_changes, keys_changed, require_no_keys, target_of, with_those_made_of
+from ...tables.write.row_operations import (
+    RowChanges,
+    Step,
+    apply_changes,
+    keys_changed,
+    reads_of,
+    require_no_keys,
+    target_of,
+    with_those_made_of,
+)
 from ...tables.write.upsert import Keys, upsert_rows
 from ..engine import RowChange
-from ..parse.cursor import Name, Span
+from ..parse.cursor import Span
 from ..parse.rows import Delete, Merge, MergeClause, Update
 from ..places import renaming, target_edits
 from ..request import Edit
 from ..sources import Source
-from .database import assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
+from .database import LocalRequest, assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
 from .inserting import new_values
-from .queries import LocalRequest, as_views, filled_in, query
+from .queries import as_views, filled_in, query
 
 TARGET: Final = "__sluice_target"
 """The name of the table that is changed, in DuckDB."""
@@ -71,8 +78,8 @@ class Rows:
 
     data: pa.Table
     files: tuple[AddFile, ...]
-    file_of: pa.Array
-    positions: pa.Array
+    file_of: pa.ChunkedArray
+    positions: pa.ChunkedArray
     ids: pa.Table | None
 
     @staticmethod
@@ -90,14 +97,8 @@ class Rows:
         ids = None if draft.row_ids is None or not batches else whole.select([draft.row_ids.row_id])
         data = whole.select(schema.names).append_column(NUMBER, pa.array(range(whole.num_rows), pa.int64()))
         file_of = [pa.repeat(pa.scalar(number, pa.int32()), len(each.positions)) for number, each in enumerate(batches)]
-        positions = [each.positions for each in batches]
-        return Rows(
-            data,
-            tuple(each.file for each in batches),
-            pa.concat_arrays(file_of) if batches else pa.array([], pa.int32()),
-            pa.concat_arrays([_whole(each) for each in positions]) if batches else pa.array([], pa.int64()),
-            ids,
-        )
+        positions = pa.chunked_array([each.positions for each in batches], pa.int64())
+        return Rows(data, tuple(each.file for each in batches), pa.chunked_array(file_of, pa.int32()), positions, ids)
 
     def with_values(self, numbers: pa.ChunkedArray, new: pa.Table, schema: StructType) -> pa.Table:
         """The rows of these numbers with new values in some columns, and their numbers; generated columns are made again.
@@ -114,16 +115,7 @@ class Rows:
         """The positions of the rows of these numbers, by file."""
         of = self.file_of.take(numbers)
         at = self.positions.take(numbers)
-        chosen = [(self.files[number], at.filter(pc.equal(of, number))) for number in pc.unique(of).to_pylist()]
-        return {file.path: rows_at(_whole(positions)) for file, positions in chosen}
-
-
-def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def _no_numbers() -> pa.Array:
-    return pa.array([], pa.int64())
+        return {self.files[number].path: rows_at(at.filter(pc.equal(of, number))) for number in pc.unique(of).to_pylist()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +125,19 @@ class Changes:
     The values fit the table's schema.
     """
 
-    deleted: pa.Array | pa.ChunkedArray = field(default_factory=_no_numbers)
+    deleted: pa.Array | pa.ChunkedArray | None = None
     replaced: pa.Table | None = None
     added: pa.Table | None = None
 
     @property
     def counts(self) -> RowCounts:
         """How many rows."""
-        updated, inserted = (0 if each is None else each.num_rows for each in (self.replaced, self.added))
-        return RowCounts(updated, len(self.deleted), inserted)
+        return RowCounts(*[0 if each is None else len(each) for each in (self.replaced, self.deleted, self.added)])
 
 
 def apply_to(draft: Draft, rows: Rows, changes: Changes, label: str) -> None:
     """Make changes part of the draft. Raises SchemaMismatch and ConstraintViolated for new values, before the draft changes."""
-    gone = rows.places(changes.deleted)
+    gone = {} if changes.deleted is None else rows.places(changes.deleted)
     replaced = {} if changes.replaced is None else rows.places(changes.replaced.column(NUMBER))
     draft.foresee(each for each in rows.files if each.path in replaced or each.path in gone)
     # Rows that this transaction added itself stay new to the table.
@@ -201,19 +192,18 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, sourc
         raise request.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
     rows_of_source = source_of(request, statement, sources)
     views, tables = as_views(request, [each for each in sources if each.relation.start >= statement.source.end])
-    replaces = any(clause.matched != NOT_MATCHED for clause in statement.clauses)
-    with part.operation("MERGE", replaces=replaces) as operation:
+    kinds = {clause.matched for clause in statement.clauses}
+    with part.operation("MERGE", replaces=kinds != {NOT_MATCHED}) as operation:
         draft = operation.draft
         views += [*target_edits(request, statement, draft.schema.names), *source_edits(request, statement, rows_of_source.column_names)]
         source = _with_distinct_names(request, statement, rows_of_source, draft.schema, views)
         values = [_values(request, statement, clause, source, draft.schema) for clause in statement.clauses]
-        only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
-        sought = _looked_for(request, statement, source, draft.schema, views) if only_matches else None
+        sought = None if NOT_MATCHED_BY_SOURCE in kinds else _looked_for(request, statement, source, draft.schema, views)
         target = target_of(draft, sought, sought)
         rows = Rows.of(request, draft, target.files)
         numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
-        queries = _Work(request, statement, views, {**tables, TARGET: rows.data, SOURCE: numbered})
-        changes = _changes(queries, list(zip(statement.clauses, values, strict=True)), rows, operation.plan)
+        pairing = _Pairing(request, statement, views, {**tables, TARGET: rows.data, SOURCE: numbered})
+        changes = pairing.changes(values, rows, operation.plan)
         reads = _applied(draft, rows, changes, operation.label, target.reads)
         counts = changes.counts
         clauses = [(each, None if each.condition is None else each.condition.of(request.text)) for each in statement.clauses]
@@ -247,7 +237,10 @@ def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Tab
         return source
     used = [(statement.source, name.lower()) for name in schema.names if any(each.action.endswith("_all") for each in statement.clauses)]
     alias = (statement.source_called or SOURCE).lower()
-    for span in _expressions(statement):
+    spans = [statement.on]
+    for clause in statement.clauses:
+        spans += [*([] if clause.condition is None else [clause.condition]), *(each.value for each in clause.assignments)]
+    for span in spans:
         tree = condition_of(request.expression(span, views))
         for column in tree.find_all(exp.Column) if tree is not None else ():
             first, *rest = (part.name.lower() for part in column.parts)
@@ -258,15 +251,6 @@ def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Tab
             shown = " or ".join(f"{source.column_names[number]}, column {number + 1} of the source" for number in places)
             raise request.refused(span, f"{name} is ambiguous: it may be {shown}. Give them different names with AS")
     return source.select([number for number, name in enumerate(names) if names.count(name) == 1])
-
-
-def _expressions(statement: Merge) -> list[Span]:
-    """Where the statement has its condition, and those and the values of its clauses."""
-    spans = [statement.on]
-    for clause in statement.clauses:
-        spans += [] if clause.condition is None else [clause.condition]
-        spans += [each.value for each in clause.assignments]
-    return spans
 
 
 def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
@@ -335,7 +319,7 @@ def _looked_for(request: LocalRequest, statement: Merge, source: pa.Table, schem
 # -- pairs and clauses ---------------------------------------------------------------------------------------------------
 
 
-class _Work:
+class _Pairing:
     """The queries of one MERGE. Each condition and each value is evaluated once for a row or a pair of rows."""
 
     def __init__(self, request: LocalRequest, statement: Merge, edits: Sequence[Edit], tables: Mapping[str, pa.Table]) -> None:
@@ -348,12 +332,12 @@ class _Work:
         both = f"FROM {mine} JOIN {theirs} ON {self._value(statement.on)}"
         pairs = self._run(f"SELECT {NUMBER} AS {_MINE}, {_SOURCE_NUMBER} AS {_THEIRS} {both}")
         self._tables[_PAIRS] = pairs
-        self._candidates = {
+        candidates = {
             MATCHED: pairs,
             NOT_MATCHED: _others(tables[SOURCE].column(_SOURCE_NUMBER), pairs, _THEIRS),
             NOT_MATCHED_BY_SOURCE: _others(tables[TARGET].column(NUMBER), pairs, _MINE),
         }
-        self._chosen = {kind: self._choose(kind) for kind in self._candidates}
+        self._chosen = {kind: self._choose(kind, rows) for kind, rows in candidates.items()}
 
     def _run(self, text: str) -> pa.Table:
         return run(self._request, Span(0, len(self._request.text)), text, self._tables)
@@ -364,10 +348,9 @@ class _Work:
         joined = [f"JOIN {self._sides[number]} ON {number} = {own}" for number, own in numbers if own in _NUMBERS_OF[kind]]
         return f"FROM {_PAIRS} {' '.join(joined)}"
 
-    def _choose(self, kind: str) -> pa.Table:
+    def _choose(self, kind: str, candidates: pa.Table) -> pa.Table:
         """The rows for which a clause of that kind applies, with its number: the first whose condition holds."""
         same = [each for each in self._statement.clauses if each.matched == kind]
-        candidates = self._candidates[kind]
         if not same:
             return candidates.slice(0, 0).append_column(_CLAUSE, pa.array([], pa.int64()))
         conditions = ["TRUE" if each.condition is None else self._value(each.condition) for each in same]
@@ -375,21 +358,40 @@ class _Work:
         self._tables[_PAIRS] = candidates
         return self._run(f"SELECT {', '.join(_NUMBERS_OF[kind])}, CASE {tests} END AS {_CLAUSE} {self._from(kind)}")
 
-    def of_clause(self, clause: MergeClause, values: Mapping[str, str | Span]) -> pa.Table:
-        """The rows to which the clause applies: their numbers on each side, and the new values."""
-        kind, same = clause.matched, [each for each in self._statement.clauses if each.matched == clause.matched]
-        chosen = self._chosen[kind]
-        self._tables[_PAIRS] = chosen.filter(pc.equal(chosen.column(_CLAUSE), same.index(clause)))
-        columns = [*_NUMBERS_OF[kind], *(f"{self._value(value)} AS {quoted_name(name)}" for name, value in values.items())]
-        return self._run(f"SELECT {', '.join(columns)} {self._from(kind)}")
-
     def _value(self, value: str | Span) -> str:
         return f"({self._request.sql((value,), self._edits) if isinstance(value, Span) else value})"
 
-    def stored(self, clause: MergeClause, clause_rows: pa.Table, schema: StructType) -> pa.Table:
-        """The new values in the types of the table's columns."""
-        at = clause.assignments[0].value if clause.assignments else self._statement.source
-        return new_values(self._request, at, clause_rows.drop_columns(list(_NUMBERS_OF[clause.matched])), schema)
+    def changes(self, values: Sequence[Mapping[str, str | Span]], rows: Rows, plan: WritePlan) -> Changes:
+        """What all clauses do together, which assign these values. Raises InvalidRequest if a row would be changed several times."""
+        deleted: list[pa.ChunkedArray] = []
+        replaced: list[pa.Table] = []
+        added: list[pa.Table] = []
+        concerned: list[pa.ChunkedArray] = []
+        for clause, assigned_values in zip(self._statement.clauses, values, strict=True):
+            numbers_of, chosen = _NUMBERS_OF[clause.matched], self._chosen[clause.matched]
+            same = [each for each in self._statement.clauses if each.matched == clause.matched]
+            self._tables[_PAIRS] = chosen.filter(pc.equal(chosen.column(_CLAUSE), same.index(clause)))
+            columns = [*numbers_of, *(f"{self._value(value)} AS {quoted_name(name)}" for name, value in assigned_values.items())]
+            clause_rows = self._run(f"SELECT {', '.join(columns)} {self._from(clause.matched)}")
+            at = clause.assignments[0].value if clause.assignments else self._statement.source
+            new = clause_rows.drop_columns(list(numbers_of))
+            if clause.matched == NOT_MATCHED:
+                added.append(plan.gather(new_values(self._request, at, new, plan.schema)))
+                continue
+            numbers = clause_rows.column(_MINE)
+            concerned.append(numbers)
+            if clause.action == "delete":
+                deleted.append(numbers)
+            else:
+                replaced.append(rows.with_values(numbers, new_values(self._request, at, new, plan.schema), plan.schema))
+        if not may_repeat(self._statement.clauses):
+            _require_unambiguous(concerned, rows)
+        gone = pc.unique(_joined(deleted))
+        return Changes(gone, pa.concat_tables(replaced) if replaced else None, pa.concat_tables(added) if added else None)
+
+
+def _joined(numbers: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk for each in numbers for chunk in each.chunks], pa.int64())
 
 
 def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:
@@ -397,32 +399,8 @@ def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:
     return pa.table({side: numbers.filter(pc.invert(pc.is_in(numbers, value_set=pairs.column(side))))})
 
 
-def _changes(queries: _Work, clauses: Sequence[tuple[MergeClause, Mapping[str, str | Span]]], rows: Rows, plan: WritePlan) -> Changes:
-    """What all clauses do together. Raises InvalidRequest if a row would be changed several times."""
-    schema = plan.schema
-    deleted: list[pa.ChunkedArray] = []
-    replaced: list[pa.Table] = []
-    added: list[pa.Table] = []
-    concerned: list[pa.ChunkedArray] = []
-    for clause, values in clauses:
-        clause_rows = queries.of_clause(clause, values)
-        if clause.matched == NOT_MATCHED:
-            added.append(plan.gather(queries.stored(clause, clause_rows, schema)))
-            continue
-        numbers = clause_rows.column(_MINE)
-        concerned.append(numbers)
-        if clause.action == "delete":
-            deleted.append(numbers)
-        else:
-            replaced.append(rows.with_values(numbers, queries.stored(clause, clause_rows, schema), schema))
-    if not may_repeat([clause for clause, _ in clauses]):
-        _require_unambiguous(concerned, rows)
-    gone = pc.unique(pa.chunked_array([chunk for each in deleted for chunk in each.chunks], pa.int64()))
-    return Changes(gone, pa.concat_tables(replaced) if replaced else None, pa.concat_tables(added) if added else None)
-
-
 def _require_unambiguous(concerned: Sequence[pa.ChunkedArray], rows: Rows) -> None:
-    counted = pc.value_counts(pa.chunked_array([chunk for each in concerned for chunk in each.chunks], pa.int64()))
+    counted = pc.value_counts(_joined(concerned))
     times = counted.field("counts")
     often = counted.filter(pc.greater(times, 1))
     if len(often):
@@ -435,49 +413,27 @@ def _require_unambiguous(concerned: Sequence[pa.ChunkedArray], rows: Rows) -> No
 def change(request: LocalRequest, statement: RowChange, part: Transaction, sources: Sequence[Source]) -> RowCounts:
     """Carry a change out in an open transaction; `sources` are the tables that it reads."""
     with filled_in(request, statement.target):
-        match statement:
-            case Update():
-                return _update(request, statement, part, sources)
-            case Delete():
-                return _delete(request, statement, part, sources)
-            case Merge():
-                return merge_rows(request, statement, part, sources)
-
-
-def _update(request: LocalRequest, statement: Update, part: Transaction, sources: Sequence[Source]) -> RowCounts:
-    values = assigned(request, statement, statement.assignments, part.struct)
-    if statement.relations:
-        return _by_duckdb(request, statement, part, sources, values)
-    texts = {column: unqualified(request, value, statement, part.struct) for column, value in values.items()}
-    where = None if statement.where is None else unqualified(request, statement.where, statement, part.struct)
-    with _evaluating(request, statement.target):
-        return RowCounts(updated=_counted(part, lambda: part.update(texts, where), "numUpdatedRows"))
-
-
-def _delete(request: LocalRequest, statement: Delete, part: Transaction, sources: Sequence[Source]) -> RowCounts:
-    if statement.relations:
-        return _by_duckdb(request, statement, part, sources, {})
-    where = "TRUE" if statement.where is None else unqualified(request, statement.where, statement, part.struct)
-    with _evaluating(request, statement.where or statement.target):
-        return RowCounts(deleted=_counted(part, lambda: part.delete(where), "numDeletedRows"))
-
-
-@contextmanager
-def _evaluating(request: LocalRequest, at: Span | Name) -> Iterator[None]:
-    """An expression that only Spark evaluates has another error than a wrong one."""
-    try:
-        yield
-    except PredicateError as error:
-        if "columns" in error.details or error.details.get("wrong"):  # a column that the table lacks, or what Spark refuses, too
-            raise request.refused(at, error.message) from error
-        raise request.needs_spark(at, error.message) from error
-
-
-def _counted(part: Transaction, operation: Callable[[], None], metric: str) -> int:
-    """How many rows an operation changed."""
-    before = len(part.steps)
-    operation()
-    return part.steps[-1].metrics.get(metric, 0) if len(part.steps) > before else 0
+        if isinstance(statement, Merge):
+            return merge_rows(request, statement, part, sources)
+        is_update = isinstance(statement, Update)
+        values = assigned(request, statement, statement.assignments, part.struct) if isinstance(statement, Update) else {}
+        if statement.relations:
+            return _by_duckdb(request, statement, part, sources, values)
+        texts = {column: unqualified(request, value, statement, part.struct) for column, value in values.items()}
+        where = None if statement.where is None else unqualified(request, statement.where, statement, part.struct)
+        steps_before = len(part.steps)
+        try:
+            if is_update:
+                part.update(texts, where)
+            else:
+                part.delete("TRUE" if where is None else where)
+        except PredicateError as error:  # an expression that only Spark evaluates has another error than a wrong one
+            at = statement.target if is_update or statement.where is None else statement.where
+            if "columns" in error.details or error.details.get("wrong"):  # a column that the table lacks, or what Spark refuses, too
+                raise request.refused(at, error.message) from error
+            raise request.needs_spark(at, error.message) from error
+        metrics = part.steps[-1].metrics if len(part.steps) > steps_before else {}
+        return RowCounts(updated=metrics.get("numUpdatedRows", 0), deleted=metrics.get("numDeletedRows", 0))
 
 
 def _by_duckdb(

@@ -5,11 +5,14 @@ DuckDB sees the tables that it is given, and nothing else of the machine. What s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import field
+from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 from sqlglot import ErrorLevel, exp
@@ -17,15 +20,17 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError, UnsupportedError
 
 from ...installation import install_command
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, PredicateError, UnsupportedFeature
-from ...storage.expressions.limits import beyond_limits
+from ...storage.expressions.parse import beyond_limits
+from ...storage.expressions.render import literal_sql
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.computed import with_values_of_defaults
 from ...storage.schema.datatypes import StructType
 from ..parse.cursor import Name, Span, location_hint, tokens_of
 from ..parse.rows import Assignment, Delete, Merge, Update
-from ..places import renaming, unknown_column
-from ..request import Request
+from ..places import known_place, renaming, unknown_column
+from ..request import Edit, Locks, Place, Request
 from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, doubled, names_of, other_meaning
 
 if TYPE_CHECKING:
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 
 NEEDS_SPARK: Final = "Spark"
 """The feature that refusals name."""
+_BOUND: Final = "__sluice_"
+"""What the names begin with by which DuckDB gets the values of parameters: their places follow."""
 _ALONE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": "false",
     "autoload_known_extensions": "false",
@@ -52,12 +59,6 @@ _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a 
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 
 
-def needs_spark(request: Request, at: Span | Name, why: str) -> UnsupportedFeature:
-    """The refusal of what only Spark can carry out; its attribute `why` has the reason alone."""
-    said = f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)"
-    return request.error(UnsupportedFeature, at, said, features=[NEEDS_SPARK], why=why)
-
-
 def tree_of(text: str) -> exp.Expr | None:
     """The one statement or expression of a text in Spark's SQL; None for none or several. Raises ParseError and TokenError."""
     why = beyond_limits(text)
@@ -74,46 +75,113 @@ def tree_of(text: str) -> exp.Expr | None:
     return trees[0] if len(trees) == 1 else None
 
 
-def parsed(request: Request, at: Span, text: str) -> exp.Query:
+def parsed(request: LocalRequest, at: Span, text: str) -> exp.Query:
     """The query. Raises UnsupportedFeature for what is no query, or has a function that DuckDB may compute otherwise."""
     try:
         tree = tree_of(text)
     except (ParseError, TokenError) as error:
         raise _unreadable(request, at, error) from error
     if not isinstance(tree, (exp.Query, exp.Values)):
-        raise needs_spark(request, at, "this is no query that DuckDB runs")
+        raise request.needs_spark(at, "this is no query that DuckDB runs")
     defined = {each.alias for each in tree.find_all(exp.CTE)}
-    for name in (each.name for each in tree.find_all(exp.Table) if each.name not in defined and not each.db):
-        if hint := location_hint(request.text, (place := _place(request, at, name)).start):
+    for table in tree.find_all(exp.Table):
+        place = _place(request, at, table.name)
+        hint = "" if table.name in defined or table.db else location_hint(request.text, place.start)
+        if hint:
             raise request.refused(place, f"a string is no table{hint}")
     double = doubled(tree)
     if double is not None:
-        raise needs_spark(
-            request, _place(request, at, double), f"two columns of an inner query are called {double}, of which DuckDB takes the first"
-        )
+        said = f"two columns of an inner query are called {double}, of which DuckDB takes the first"
+        raise request.needs_spark(_place(request, at, double), said)
     other = other_meaning(tree)
     if other is not None:
         names = names_of(other)
         place = next((each for name in names if (each := _place(request, at, name)) != at), at)
         name = (names[0] if place is at else place.of(request.text)).lower()
-        raise needs_spark(request, place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
+        raise request.needs_spark(place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
 
 
-def bound_name(at: Span) -> str:
-    """The name by which DuckDB gets the value of the parameter there."""
-    return f"__sluice_{at.start}"
+@dataclass(frozen=True, slots=True)
+class LocalRequest(Request):
+    """A statement that this process carries out. Its queries share a connection, which it has from the first one on; whoever makes the
+    request closes it.
+    """
 
+    text: str
+    args: Mapping[str, Any] | Sequence[Any] | None = None
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] | None = None
+    max_bytes: int | None = None
+    """Queries that would read more bytes of data files are left to Spark; None: no query is."""
+    session_locks: Locks | None = field(default=None, repr=False)
+    if_version: int | None = None
+    connections: list[duckdb.DuckDBPyConnection] = field(default_factory=list, repr=False, compare=False)
+    has_only_sluice: ClassVar[bool] = True
 
-class Connected(Request):
-    """A request whose queries share a connection, which it has from the first one on; whoever makes the request closes it."""
+    @property
+    def options(self) -> dict[str, str]:
+        """Of the object store."""
+        return dict(self.storage_options or {})
 
-    __slots__ = ()
-    connections: list[duckdb.DuckDBPyConnection]
+    @property
+    def locks(self) -> Locks:
+        """The leases of the session."""
+        if self.session_locks is None:
+            raise self.unsupported(Span(0, len(self.text)), "a lock belongs to a session, and this call has none", "sessions")
+        return self.session_locks
+
+    def under_locks(self) -> AbstractContextManager[None]:
+        """What this thread commits in the block depends on the leases of the session."""
+        return nullcontext() if self.session_locks is None else self.session_locks.bound()
+
+    def place_of(self, name: Name) -> Place | None:
+        """Where the table is; None for an unknown name."""
+        return known_place(self, name)
+
+    def is_own(self, name: Name) -> bool:
+        """Never: DuckDB has no tables of its own here."""
+        return False
+
+    def check_columns(self, schema: StructType) -> None:
+        """Nothing: the tables' own checks are all there are."""
+
+    def literal(self, value: Any) -> str:
+        """The value of a parameter as sluice's own expressions take it."""
+        return literal_sql(value, pa.scalar(value).type)
+
+    def evaluate(self, span: Span, kind: str | None = None) -> Any:
+        """What an expression without columns gives, as a type of Spark's if one is given; None for null."""
+        text = self.sql((span,)) if kind is None else f"CAST({self.sql((span,))} AS {kind})"
+        return run(self, span, f"SELECT ({text}) AS value").column(0)[0].as_py()
+
+    def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
+        """What SELECT with these columns gives of rows."""
+        return run(self, columns, f"SELECT {self.sql((columns,))} FROM __sluice_rows", {"__sluice_rows": rows})  # noqa: S608 - bound
+
+    def instant(self, span: Span, text: str | None) -> float | None:
+        """Milliseconds since the epoch, of what DuckDB casts to a time, in the machine's time zone; None for what is no time."""
+        value = f"({self.sql((span,))})" if text is None else text
+        rows = run(self, span, f"SELECT TRY_CAST({value} AS TIMESTAMP) AS value")
+        try:
+            at = rows.column(0)[0].as_py()
+            return int(at.timestamp() * 1000) if isinstance(at, datetime) else None
+        except (OverflowError, ValueError):  # Python has no such year
+            return math.inf
+
+    def sql(self, spans: Sequence[Span], edits: Sequence[Edit] = ()) -> str:
+        """These parts of the text with edits, in which parameters have the names by which `run` binds their values."""
+        names = [Edit(at.start, at.end, f":{_BOUND}{at.start}") for span in spans for at, _ in self.parameters(span)]
+        return self.edited(spans, [*edits, *names])[spans[0].start :].strip()
+
+    def needs_spark(self, at: Span | Name, why: str) -> UnsupportedFeature:
+        """The refusal of what only Spark can carry out; its attribute `why` has the reason alone."""
+        said = f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)"
+        return self.error(UnsupportedFeature, at, said, features=[NEEDS_SPARK], why=why)
 
 
 def run(
-    request: Connected,
+    request: LocalRequest,
     at: Span,
     query: str | exp.Query,
     tables: Mapping[str, pa.Table] | None = None,
@@ -129,20 +197,20 @@ def run(
     try:
         import duckdb
     except ModuleNotFoundError as missing:
-        raise needs_spark(request, at, f"queries without it need DuckDB: {install_command('sql')}") from missing
+        raise request.needs_spark(at, f"queries without it need DuckDB: {install_command('sql')}") from missing
     try:
-        text = as_in_spark(tree).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+        text = tree.transform(as_in_spark).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except RecursionError as error:
         raise request.refused(at, _TOO_DEEP) from error
     except UnsupportedError as error:
-        raise needs_spark(request, at, f"DuckDB has no counterpart of this ({error})") from error
+        raise request.needs_spark(at, f"DuckDB has no counterpart of this ({error})") from error
     connection = request.connections[0] if request.connections else duckdb.connect(":memory:", config=_ALONE)
     request.connections[:] = [connection]
     try:
         for name, rows in tables.items():
             connection.register(name, rows)
         named = {each.name for each in tree.find_all(exp.Placeholder)}
-        values = {name: value for at, value in request.parameters(whole) if (name := bound_name(at)) in named} if named else None
+        values = {name: value for at, value in request.parameters(whole) if (name := f"{_BOUND}{at.start}") in named} if named else None
         relation = connection.sql(text, params=values)
         sums = [name for name, kind in zip(relation.columns, relation.types, strict=True) if str(kind) == "HUGEINT"]
         rows = relation.to_arrow_table()
@@ -163,7 +231,7 @@ def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _unreadable(request: Request, at: Span, error: ParseError | TokenError) -> InvalidRequest:
+def _unreadable(request: LocalRequest, at: Span, error: ParseError | TokenError) -> InvalidRequest:
     """What sqlglot says of a text, with the place."""
     details = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
     if _SENTINEL in str(error):
@@ -173,7 +241,7 @@ def _unreadable(request: Request, at: Span, error: ParseError | TokenError) -> I
     return request.refused(_place(request, at, str(details.get("highlight") or "")), f"the query cannot be read: {why}")
 
 
-def _refused(request: Request, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
+def _refused(request: LocalRequest, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
     """What DuckDB says of a query, with the place of the name that it says it of."""
     message = " ".join(str(error).split("LINE ")[0].split())
     lacking = _LACKING.search(message)
@@ -189,16 +257,15 @@ def _refused(request: Request, at: Span, error: duckdb.Error, columns: Sequence[
     if DIVISION_BY_ZERO in message:
         return request.refused(at, "a division by zero; try_divide(a, b) gives null instead")
     if OTHER_CAST in message:
-        return needs_spark(
-            request, at, "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
-        )
+        said = "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
+        return request.needs_spark(at, said)
     place = _place(request, at, named[1] if named else "")
     if type(error).__name__ in _LACKS or "is not supported" in message:
-        return needs_spark(request, place, f"DuckDB says: {message}")
+        return request.needs_spark(place, f"DuckDB says: {message}")
     return request.refused(place, f"DuckDB says: {message}")
 
 
-def _place(request: Request, at: Span, word: str) -> Span:
+def _place(request: LocalRequest, at: Span, word: str) -> Span:
     """Where a word is in that part of the text; all of it if it is nowhere."""
     for token in tokens_of(request.text) or ():
         if word and at.start <= token.start and token.end <= at.end and token.value.lower() == word.lower():
@@ -248,12 +315,12 @@ def _unqualified(node: Any) -> Any:
     return exp.column(node.this) if isinstance(node, exp.Column) and node.table and not node.args.get("db") else node
 
 
-def unqualified(request: Request, span: Span, statement: Update | Delete | Merge, schema: StructType) -> str:
+def unqualified(request: LocalRequest, span: Span, statement: Update | Delete | Merge, schema: StructType) -> str:
     """The text of an expression, in which columns are not qualified by the name of the table that the statement changes."""
     return request.expression(span, [edit for parts in statement.qualifiers for edit in renaming(request.text, parts, "", schema.names)])
 
 
-def assigned(request: Request, statement: Update | Merge, assignments: Sequence[Assignment], schema: StructType) -> dict[str, Span]:
+def assigned(request: LocalRequest, statement: Update | Merge, assignments: Sequence[Assignment], schema: StructType) -> dict[str, Span]:
     """The values by column, as the schema spells it. Raises InvalidRequest for an unknown column."""
     values: dict[str, Span] = {}
     for each in assignments:
@@ -262,12 +329,12 @@ def assigned(request: Request, statement: Update | Merge, assignments: Sequence[
         if column is None:
             raise unknown_column(request, each.column, ".".join(path), schema)
         if len(path) > 1:
-            raise needs_spark(request, each.column, "a field of a struct gets a value")
+            raise request.needs_spark(each.column, "a field of a struct gets a value")
         values[column.name] = each.value
     return values
 
 
-def with_defaults(request: Request, values: Mapping[str, Span], schema: StructType) -> dict[str, Span | str]:
+def with_defaults(request: LocalRequest, values: Mapping[str, Span], schema: StructType) -> dict[str, Span | str]:
     """The values with text in place of those that are a column's DEFAULT."""
     texts = {column: value.of(request.text) for column, value in values.items()}
     filled = with_values_of_defaults(texts, schema)

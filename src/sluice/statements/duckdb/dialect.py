@@ -178,12 +178,8 @@ def _is_number(node: object, *, at_least: int) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and int(node.name) >= at_least
 
 
-def as_in_spark(tree: exp.Expr) -> exp.Expr:
-    """The query with operators and casts that give Spark's answer, or an error."""
-    return tree.transform(_as_in_spark)
-
-
-def _as_in_spark(node: exp.Expr) -> exp.Expr:
+def as_in_spark(node: exp.Expr) -> exp.Expr:
+    """A part of a query with the operator or cast that gives Spark's answer, or an error."""
     match node:
         case exp.Div() | exp.IntDiv() | exp.Mod():
             node.set("safe", False)
@@ -215,17 +211,15 @@ def _checked_cast(node: exp.Cast) -> exp.Expr:
     if isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit():
         return node
     if kind in _WHOLE:
-        other: exp.Expr = exp.Anonymous(this="REGEXP_MATCHES", expressions=[_text_of(value), exp.Literal.string(_FRACTION)])
+        other: exp.Expr = exp.Anonymous(
+            this="REGEXP_MATCHES", expressions=[exp.cast(value.copy(), "VARCHAR"), exp.Literal.string(_FRACTION)]
+        )
     elif kind in exp.DataType.TEXT_TYPES:
         kinds = [exp.Literal.string("DOUBLE"), exp.Literal.string("FLOAT")]
         other = exp.In(this=exp.Anonymous(this="TYPEOF", expressions=[value.copy()]), expressions=kinds)
     else:
         return node
     return exp.If(this=other, true=_error(OTHER_CAST), false=node.copy())
-
-
-def _text_of(value: exp.Expr) -> exp.Expr:
-    return exp.cast(value.copy(), "VARCHAR")
 
 
 def _error(text: str) -> exp.Expr:

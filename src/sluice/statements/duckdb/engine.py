@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
 
 from ...storage.errors import UnsupportedFeature
-from ...storage.schema.datatypes import PrimitiveType, StructType
+from ...storage.schema.datatypes import PrimitiveType
 from ...storage.schema.schema import to_arrow
 from ...storage.schema.sqltypes import quoted_name
 from ...tables.table import Table
-from ..concurrency.conflicts import ANY, written_out
+from .. import definitions
+from ..concurrency import ANY, written_out
 from ..engine import AboutNames, NewRows, RowChange
 from ..parse.cursor import Span
 from ..parse.maintenance import Optimize
+from ..parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..parse.reading import Malformed, Other, Statement
 from ..parse.rows import Insert, Merge, Update
-from ..parse.tables import Create, Drop
-from ..places import not_found, target_edits
+from ..parse.tables import Create, Drop, Like, ShowTables
+from ..places import not_found, required_place, target_edits
 from ..reports import Answer
 from ..request import Edit
-from ..run import names_answer
-from ..sources import Source, latest, without_rows
+from ..showing import tables_of
+from ..sources import latest, without_rows
 from .changing import SOURCE, TARGET, change, source_edits, source_of
-from .database import NEEDS_SPARK, assigned, condition_of, known_part, run
+from .database import NEEDS_SPARK, LocalRequest, assigned, condition_of, known_part, run
 from .inserting import create_with_rows, insert, rows_of
-from .queries import LocalRequest, as_views, whole_query
+from .queries import as_views, whole_query
 
-__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "insert", "lease_condition", "new_rows"]
-__all__ += ["result", "sought"]
+__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "insert", "new_rows", "result", "sought"]
 
 
 def result(_: LocalRequest, answer: Answer) -> pa.Table:
@@ -57,7 +58,26 @@ def carry_out(request: LocalRequest, statement: Statement) -> pa.Table:
 
 def about_names(request: LocalRequest, statement: AboutNames) -> pa.Table:
     """The result of a statement about names, all of which are the coordinator's."""
-    return result(request, names_answer(request, statement))
+    match statement:
+        case CreateNamespace():
+            answer = definitions.create_namespace(request, statement)
+        case DropNamespace():
+            answer = definitions.drop_namespace(request, statement)
+        case ShowNamespaces():
+            answer = definitions.show_namespaces(request, statement)
+        case ShowTables():
+            shown = tables_of(request, statement)
+            if shown is None:
+                raise request.refused(statement.namespace or Span(0, 0), "there is no such namespace; SHOW NAMESPACES lists them")
+            answer = shown
+        case Like():
+            answer = definitions.create_like(request, statement, required_place(request, statement.source))
+        case Comment():
+            commented = definitions.comment_on(request, statement)
+            if commented is None:
+                raise not_found(request, statement.target)
+            answer = commented
+    return result(request, answer)
 
 
 def creates(request: LocalRequest, statement: Create | Malformed) -> bool:
@@ -68,11 +88,6 @@ def creates(request: LocalRequest, statement: Create | Malformed) -> bool:
     return True
 
 
-def lease_condition(request: LocalRequest, _: Table, where: Span) -> str:
-    """The condition as it is written: leases read Spark's SQL."""
-    return request.expression(where)
-
-
 # Types whose values mean the same in a condition, whatever the time zone.
 _PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 
@@ -81,18 +96,25 @@ def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table)
     """What is known of the rows that a statement looks for, as a condition."""
     schema, called, edits = table.struct, TARGET, list[Edit]()
     if not isinstance(statement, Optimize):
-        called, edits = statement.called, target_edits(request, statement, table.struct.names)
-    if isinstance(statement, Merge):
-        _check_merge(request, statement, schema)
+        called, edits = statement.called, target_edits(request, statement, schema.names)
     if isinstance(statement, Update):
         with _passing():
             assigned(request, statement, statement.assignments, schema)
     where = statement.on if isinstance(statement, Merge) else statement.where
-    if where is not None and not isinstance(statement, Merge):
-        relations, of = () if isinstance(statement, Optimize) else statement.relations, f"{TARGET} AS {quoted_name(called)}"
-        with _passing():
-            _resolve(request, where, without_rows(request, relations), of, {TARGET: to_arrow(schema).empty_table()}, edits)
-    part = None if where is None else known_part(condition_of(request.expression(where, edits)), schema, called)
+    if where is None:
+        return ANY
+    with _passing():  # DuckDB resolves the condition over tables without rows
+        sources = without_rows(request, () if isinstance(statement, Optimize) else statement.relations)
+        of, tables, more_edits = f"{TARGET} AS {quoted_name(called)}", {TARGET: to_arrow(schema).empty_table()}, edits
+        if isinstance(statement, Merge):
+            tables[SOURCE] = source_of(request, statement, sources)
+            of += f", {SOURCE} AS {quoted_name(statement.source_called or SOURCE)}"
+            more_edits = [*edits, *source_edits(request, statement, tables[SOURCE].column_names)]
+            sources = [each for each in sources if each.relation.start >= statement.source.end]
+        views, others = as_views(request, sources)
+        condition = request.sql((where,), [*more_edits, *views])
+        run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", {**others, **tables})  # noqa: S608 - names are quoted
+    part = known_part(condition_of(request.expression(where, edits)), schema, called)
     return ANY if part is None else part.to_sql()
 
 
@@ -101,28 +123,17 @@ def new_rows(request: LocalRequest, statement: Insert, table: Table) -> NewRows:
     schema = table.struct
     sources = latest(request, statement.relations)
     reads_itself = any(each.relation.is_current and each.table.location == table.location for each in sources)
-    inserted = rows_of(request, statement, schema, table.partition_columns, sources)
-    return NewRows(ANY if statement.relations else _values(inserted.rows, schema), inserted.replaces, ANY if reads_itself else None)
-
-
-def _check_merge(request: LocalRequest, statement: Merge, schema: StructType) -> None:
-    """Raise InvalidRequest for a column in ON that neither side has. What only Spark evaluates passes."""
-    both = f"{TARGET} AS {quoted_name(statement.called)}, {SOURCE} AS {quoted_name(statement.source_called or SOURCE)}"
-    with _passing():
-        sources = without_rows(request, statement.relations)
-        source = source_of(request, statement, sources)
-        outside = [each for each in sources if each.relation.start >= statement.source.end]
-        edits = [*target_edits(request, statement, schema.names), *source_edits(request, statement, source.column_names)]
-        _resolve(request, statement.on, outside, both, {TARGET: to_arrow(schema).empty_table(), SOURCE: source}, edits)
-
-
-def _resolve(
-    request: LocalRequest, where: Span, sources: Sequence[Source], of: str, tables: dict[str, pa.Table], edits: list[Edit]
-) -> None:
-    """Have DuckDB resolve a condition over tables without rows. Raises InvalidRequest, UnsupportedFeature ("Spark")."""
-    views, others = as_views(request, sources)
-    condition = request.sql((where,), [*edits, *views])
-    run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", {**others, **tables})  # noqa: S608 - names are quoted
+    rows, replaces = rows_of(request, statement, schema, table.partition_columns, sources)
+    reads = ANY if reads_itself else None
+    if statement.relations:
+        return NewRows(ANY, replaces, reads)
+    # the rows are written in the statement itself
+    columns = [schema.named(name) for name in rows.column_names]
+    comparable = [each.name for each in columns if isinstance(each.type, PrimitiveType) and each.type.name in _PLAIN]
+    adds = ANY
+    if comparable:
+        adds = written_out(rows.rename_columns([each.name for each in columns]).select(comparable).to_pylist(), schema)
+    return NewRows(adds, replaces, reads)
 
 
 @contextmanager
@@ -133,11 +144,3 @@ def _passing() -> Iterator[None]:
     except UnsupportedFeature as error:
         if error.features != [NEEDS_SPARK]:
             raise
-
-
-def _values(rows: pa.Table, schema: StructType) -> str:
-    """A condition that rows satisfy which are written in the statement itself."""
-    kinds = {each.name: each.type for each in schema.fields}
-    named = [schema.named(name).name for name in rows.column_names]
-    comparable = [name for name in named if isinstance(kind := kinds[name], PrimitiveType) and kind.name in _PLAIN]
-    return written_out(rows.rename_columns(named).select(comparable).to_pylist(), schema) if comparable else ANY

@@ -5,19 +5,16 @@ INSERT casts by Spark's ANSI rule, by which no text becomes another type; UPDATE
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from ...coordinator.rules.intent import Terms
 from ...storage.data.assignments import cast_to
-from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, SchemaMismatch
-from ...storage.schema.arrow_schema import arrow_type
-from ...storage.schema.computed import is_filled
-from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType, as_nullable
+from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type, as_nullable
 from ...storage.schema.schema import from_arrow
 from ...storage.schema.sqltypes import quoted_name, type_sql
 from ...tables.client.address import TableAddress
@@ -26,64 +23,39 @@ from ...tables.planned_writes import abandon_plan, commit_creation, plan_creatio
 from ...tables.table import Table
 from ...tables.transaction import Transaction
 from ...tables.write.data_writing import require_whole_structs
-from ..definitions.tables import Definition
+from ..definitions import Definition
 from ..parse.cursor import Span
 from ..parse.rows import Insert
 from ..parse.tables import Create
-from ..partitions import equals, left_to_table, names_for, partition_of
+from ..partitions import Insertion
 from ..places import catalog_of, opened
 from ..request import Place
-from ..sources import Source, TransactionRows, latest
-from .database import run
-from .queries import LocalRequest, filled_in, query
-
-
-@dataclass(frozen=True, slots=True)
-class InsertedRows:
-    """What an INSERT writes."""
-
-    rows: pa.Table
-    """The rows, in the types of the table's columns."""
-    replaces: str | None
-    """The condition of the rows that they replace; "" for all, None for none."""
+from ..sources import Source, latest
+from .database import LocalRequest, run
+from .queries import filled_in, query
 
 
 def insert(request: LocalRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
     """Add or replace rows in an open transaction, which depends on the rows of its own table that the query reads."""
-    own = TransactionRows(part)
-    read = [replace(each, rows=own) if each.relation.is_current and each.table.location == table.location else each for each in sources]
-    inserted = rows_of(request, statement, part.struct, table.partition_columns, read)
+    read = [replace(each, rows=part) if each.relation.is_current and each.table.location == table.location else each for each in sources]
+    rows, replaces = rows_of(request, statement, part.struct, table.partition_columns, read)
     with filled_in(request, statement.target):
-        if inserted.replaces is None:
-            part.append(inserted.rows, merge_schema=statement.evolves)
+        if replaces is None:
+            part.append(rows, merge_schema=statement.evolves)
         else:
-            part.overwrite(inserted.rows, inserted.replaces or None, merge_schema=statement.evolves)
+            part.overwrite(rows, replaces or None, merge_schema=statement.evolves)
 
 
 def rows_of(
     request: LocalRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str], sources: Sequence[Source]
-) -> InsertedRows:
-    """What an INSERT into a table with this schema writes."""
-    fixed = partition_of(request, statement.partition, schema, partition_columns)
-    replaces = _replaced_by(request, statement, schema, fixed)
-    spans = [span for span in (statement.prefix, statement.query) if span is not None]
-    defaults, left_out = left_to_table(request, statement, schema, fixed)
-    rows = query(request, spans, sources, defaults)
-    rows = rows.rename_columns(names_for(request, statement, rows.column_names, schema, fixed)).drop_columns(left_out)
-    columns = {name.lower() for name in rows.column_names}
-    for name in partition_columns:  # other columns may be left out as they are
-        if name.lower() not in columns and (name in fixed or not is_filled(schema.named(name))):
-            rows = rows.append_column(name, pa.repeat(pa.scalar(fixed.get(name), arrow_type(schema.named(name).type)), rows.num_rows))
-    return InsertedRows(stored(request, statement.query, rows, schema), replaces)
-
-
-def _replaced_by(request: LocalRequest, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> str | None:
-    """The condition of the rows that an INSERT replaces, whose partition is `fixed`; "" for all, None for none."""
-    if statement.if_not_exists:
-        raise request.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
-    if statement.where is not None:
-        return request.expression(statement.where)
-    return (equals(fixed, schema) if fixed else "") if statement.overwrite else None
+) -> tuple[pa.Table, str | None]:
+    """The rows that an INSERT writes, in the types of the table's columns, and what they replace, as `Insertion` says it."""
+    said = Insertion(request, statement, schema, partition_columns)
+    rows = query(request, said.spans, sources, said.defaults)
+    rows = rows.rename_columns(said.filled(rows.column_names)).drop_columns(said.left_out)
+    for name in said.missing(rows.column_names):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(said.fixed.get(name), arrow_type(schema.named(name).type)), rows.num_rows))
+    return stored(request, statement.query, rows, schema), said.replaces
 
 
 def create_with_rows(request: LocalRequest, statement: Create, definition: Definition, place: Place | None) -> None:
@@ -93,25 +65,20 @@ def create_with_rows(request: LocalRequest, statement: Create, definition: Defin
     read_version = 0 if table is None else table.version
     rows = query(request, (statement.query,), latest(request, statement.relations))
     schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
-    if table is None:
-        location = definition.location or catalog_of(request).new_location(statement.target.quoted)
-        _create(request, definition, location, schema, rows)
+    if table is not None:
+        with table.begin(read_version=read_version) as part:  # the query may have read the table itself
+            part.replace(
+                schema,
+                rows,
+                partition_by=definition.partition_by,
+                cluster_by=definition.cluster_by,
+                properties=definition.properties,
+                create=definition.how == "createOrReplace",
+            )
         return
-    with table.begin(read_version=read_version) as part:  # the query may have read the table itself
-        part.replace(
-            schema,
-            rows,
-            partition_by=definition.partition_by,
-            cluster_by=definition.cluster_by,
-            properties=definition.properties,
-            create=definition.how == "createOrReplace",
-        )
-
-
-def _create(request: LocalRequest, definition: Definition, location: str, schema: StructType, rows: pa.Table) -> None:
-    address = TableAddress.of(location, request.coordinator, request.options)
+    location = definition.location or catalog_of(request).new_location(statement.target.quoted)
     new = new_table(schema, definition.partition_by, definition.properties, cluster_by=definition.cluster_by)
-    plan = plan_creation(address, new, Terms())
+    plan = plan_creation(TableAddress.of(location, request.coordinator, request.options), new, Terms())
     try:
         files = plan.write(rows)
         commit_creation(plan, files, only_new=True, name=definition.name, managed=definition.location is None)
@@ -155,7 +122,20 @@ def new_values(request: LocalRequest, at: Span, rows: pa.Table, schema: StructTy
         require_whole_structs(rows.schema, schema)
     except SchemaMismatch as error:
         raise request.error(SchemaMismatch, at, error.message, **error.details) from error
-    return stored(request, at, _cast(request, at, rows, schema), schema)
+    for index, field in enumerate(rows.schema):
+        column = schema.get(field.name)
+        if column is None or _all_fit(field.type, column.type):
+            continue
+        if not isinstance(column.type, PrimitiveType):
+            said = f"column {column.name!r} is {type_sql(column.type)}, and these values are {field.type}: casting them"
+            raise request.needs_spark(at, said)
+        kind = arrow_type(column.type)
+        try:  # DuckDB's own casts of texts differ from Spark's
+            values = cast_to(column.name, kind, rows.column(index).combine_chunks(), field.name)
+        except (PredicateError, SchemaMismatch) as error:
+            raise request.error(SchemaMismatch, at, error.message, **{**error.details, "column": column.name}) from error
+        rows = rows.set_column(index, field.with_type(kind), values)
+    return stored(request, at, rows, schema)
 
 
 def _fits(kind: pa.DataType, column_type: PrimitiveType) -> bool:
@@ -172,24 +152,6 @@ def _fits(kind: pa.DataType, column_type: PrimitiveType) -> bool:
     if pa.types.is_boolean(kind):
         return column_type.name in ("boolean", "string")
     return (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)) and column_type.name == "binary"
-
-
-def _cast(request: LocalRequest, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
-    """The rows, with columns cast that an INSERT would not cast. DuckDB's own casts of texts differ from Spark's."""
-    for index, field in enumerate(rows.schema):
-        column = schema.get(field.name)
-        if column is None or _all_fit(field.type, column.type):
-            continue
-        if not isinstance(column.type, PrimitiveType):
-            said = f"column {column.name!r} is {type_sql(column.type)}, and these values are {field.type}: casting them"
-            raise request.needs_spark(at, said)
-        kind = arrow_type(column.type)
-        try:
-            values = cast_to(column.name, kind, rows.column(index).combine_chunks(), field.name)
-        except (PredicateError, SchemaMismatch) as error:
-            raise request.error(SchemaMismatch, at, error.message, **{**error.details, "column": column.name}) from error
-        rows = rows.set_column(index, field.with_type(kind), values)
-    return rows
 
 
 def _all_fit(value_type: pa.DataType, kind: DataType) -> bool:

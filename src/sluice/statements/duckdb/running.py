@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..parse.compound import Atomic, ExplainConflict
+from ..parse.concurrency import Atomic, ExplainConflict
 from ..parse.cursor import Cursor, Span, tokens_of, words_in
 from ..parse.reading import Other, Statement, bare, read
 from ..parse.rows import Delete, Insert, Merge, Update
@@ -15,11 +15,12 @@ from ..parse.tables import Create
 from ..request import Locks
 from ..run import run as carry_out
 from . import engine
-from .queries import QUERIES, LocalRequest
+from .database import LocalRequest
+from .queries import QUERIES
 
 _WITH_EXPRESSIONS: Final = (Insert, Update, Delete, Merge, Atomic, ExplainConflict, Create)
 _BEFORE_LIST: Final = words_in("( [ , SELECT")
-_AFTER_LIST: Final = (*((word,) for word in words_in(") ] ; FROM WHERE HAVING UNION INTERSECT EXCEPT")), ("GROUP", "BY"), ("ORDER", "BY"))
+_AFTER_LIST: Final = (")", "]", "FROM", "WHERE", "HAVING", "UNION", "INTERSECT", "EXCEPT", "GROUP BY", "ORDER BY")
 _UNFINISHED: Final = words_in(
     "SELECT FROM WHERE JOIN ON AND OR NOT BY HAVING LIMIT OF VALUES WHEN THEN ELSE CASE IN LIKE BETWEEN = < > + - /"
 )
@@ -56,12 +57,12 @@ def _require_something_at_commas(request: LocalRequest, statement: Statement) ->
     """
     is_query = isinstance(statement, Other) and statement.words[:1] and statement.words[0] in QUERIES
     tokens = (tokens_of(request.text) or ()) if is_query or isinstance(statement, _WITH_EXPRESSIONS) else ()
-    *before, last = [None, *(token for token in tokens if token.upper != ";")]
-    is_name = any(each is not None and each.upper in (".", "AS") for each in before[-1:])
-    if last is not None and last.upper in _UNFINISHED and (not is_name or last.upper == "OF"):
-        raise request.refused(Span(last.start, last.end), f"the statement is not complete: something is missing after {last.upper}")
-    for number, token in enumerate(tokens):
-        after = Cursor(request.text, tokens, number + 1)
-        is_last = after.is_done() or any(after.sees(*words) for words in _AFTER_LIST)
-        if token.upper == "," and (is_last or number == 0 or tokens[number - 1].upper in _BEFORE_LIST):
+    *before, last = [None, *[token for token in tokens if token.upper != ";"]]
+    if last is not None and last.upper in _UNFINISHED:
+        previous = before[-1]
+        if previous is None or previous.upper not in (".", "AS") or last.upper == "OF":
+            raise request.refused(Span(last.start, last.end), f"the statement is not complete: something is missing after {last.upper}")
+    for number in [number for number, token in enumerate(tokens) if token.upper == ","]:
+        token, after = tokens[number], Cursor(request.text, tokens, number + 1)
+        if after.is_done() or after.sees_one(*_AFTER_LIST) or number == 0 or tokens[number - 1].upper in _BEFORE_LIST:
             raise request.refused(Span(token.start, token.end), "this comma separates nothing: leave it out, or write what is missing")

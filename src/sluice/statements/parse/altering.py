@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from ...storage.dataclass import dataclass
-from .columns import Check, Column, clustering_in, column_after_name, properties_in, property_key, require_only
-from .cursor import Cursor, Name, Once, Span, Unreadable
+from .columns import PLACED, Check, Column, clustering_in, column_after_name, properties_in, property_key, require_only
+from .cursor import Cursor, Name, Span, Unreadable
 from .maintenance import Compact, compaction
 from .rows import partition_values
 
@@ -72,15 +71,12 @@ class DropPartitions:
     purge: bool
 
 
-_PLACES: Final = ("FIRST", "AFTER")
-
-
 def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
     """ALTER TABLE."""
     if not here.take("TABLE"):
         return None
     target = here.name()
-    if here.sees("COMPACT") or here.sees("PARTITION"):
+    if here.sees_one("COMPACT", "PARTITION"):
         partition = partition_values(here) if here.clause("PARTITION") else ()
         if here.take("COMPACT"):
             return compaction(here, target, partition)
@@ -88,19 +84,21 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
             raise here.unreadable("expected COMPACT")
     if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
         missing_only = here.take("IF", "NOT", "EXISTS")
-        return Alter(target, "add columns", added=_added(here.inside() if here.sees("(") else _remaining(here)), if_not_exists=missing_only)
+        read = here.bracketed if here.sees("(") else here.each_once
+        added = read(_added, "column", lambda each: ".".join([*each.path, each.column.name]))
+        return Alter(target, "add columns", added=added, if_not_exists=missing_only)
     if here.take_one("ALTER COLUMN", "CHANGE COLUMN", "ALTER", "CHANGE") is not None:
-        return Alter(target, "alter columns", changes=_changes(here))
+        return Alter(target, "alter columns", changes=here.each_once(_change, "column", lambda each: ".".join(each.path)))
     if here.take("SET", "TBLPROPERTIES"):
-        return Alter(target, "set properties", properties=properties_in(here.inside()))
+        return Alter(target, "set properties", properties=properties_in(here))
     if here.take("UNSET", "TBLPROPERTIES"):
         if_exists = here.take("IF", "EXISTS")
-        return Alter(target, "unset properties", names=_keys(here.inside()), if_exists=if_exists)
+        return Alter(target, "unset properties", names=here.bracketed(property_key, "the key"), if_exists=if_exists)
     if here.take("ADD", "CONSTRAINT"):
         begin = here.at
         name = here.word("the name of a constraint")
         here.expect("CHECK")
-        condition = here.inside().rest("a condition")
+        condition = here.inside().until("a condition")
         return Alter(target, "add check", check=Check(name, condition, here.since(begin)))
     if here.take("DROP", "CONSTRAINT"):
         if_exists = here.take("IF", "EXISTS")
@@ -108,61 +106,39 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
     verb = here.take_one("ADD FEATURE", "DROP FEATURE")
     if verb is not None:
         return Alter(target, verb.lower(), names=(here.word("the name of a table feature"),))
-    if here.sees("DROP", "PARTITION") or here.sees("DROP", "IF", "EXISTS", "PARTITION"):
-        return _dropped_partitions(here, target)
+    if here.sees_one("DROP PARTITION", "DROP IF EXISTS PARTITION"):
+        here.expect("DROP")
+        if_exists = here.take("IF", "EXISTS")
+        partitions: list[tuple[tuple[str, Span | None], ...]] = []
+        while not partitions or here.take(","):
+            here.expect("PARTITION")
+            partitions.append(partition_values(here))
+        return DropPartitions(target, tuple(partitions), if_exists, here.clause("PURGE"))
     if here.take("RENAME", "TO"):
         return Alter(target, "rename", new_name=here.name())
     if here.take("CLUSTER", "BY"):
         columns = clustering_in(here)
         return Alter(target, "other", other="CLUSTER BY AUTO") if columns is None else Alter(target, "cluster by", names=columns)
-    said = here.rest("what to change")
+    said = here.until("what to change")
     words = [word for word in said.of(here.text).upper().split() if word not in ("IF", "NOT", "EXISTS")]
     return Alter(target, "other", other=" ".join(words[:2]))
 
 
-def _dropped_partitions(here: Cursor, target: Name) -> DropPartitions:
-    here.expect("DROP")
-    if_exists = here.take("IF", "EXISTS")
-    partitions: list[tuple[tuple[str, Span | None], ...]] = []
-    while not partitions or here.take(","):
-        here.expect("PARTITION")
-        partitions.append(partition_values(here))
-    return DropPartitions(target, tuple(partitions), if_exists, here.clause("PURGE"))
-
-
-def _added(within: Cursor) -> tuple[AddedColumn, ...]:
-    columns: list[AddedColumn] = []
-    once = Once()
-    while not columns or within.take(","):
-        begin = within.at
-        name = within.name()
-        once.note(within, ".".join(name.parts), begin, "column")
-        column = column_after_name(within, name.parts[-1])
-        require_only(within, column, begin, "NOT NULL", "COMMENT", "DEFAULT", "GENERATED")
-        first, after = _place(within)
-        columns.append(AddedColumn(name.parts[:-1], column, first, after))
-    within.finish()
-    return tuple(columns)
+def _added(here: Cursor) -> AddedColumn:
+    begin, name = here.at, here.name()
+    column = column_after_name(here, name.parts[-1])
+    require_only(here, column, begin, "NOT NULL", "COMMENT", "DEFAULT", "GENERATED")
+    return AddedColumn(name.parts[:-1], column, *_place(here))
 
 
 def _place(here: Cursor) -> tuple[bool, str | None]:
     begin = here.at
     is_first = here.take("FIRST")
     after = here.word("the name of a column") if here.take("AFTER") else None
-    if any(here.sees(word) for word in _PLACES) or (is_first and after is not None):
-        said = "FIRST or AFTER is given twice; give one of them"
-        raise Unreadable(said, here.tokens[begin].start, here.tokens[min(here.at, here.end - 1)].end)
+    if here.sees_one(*PLACED) or (is_first and after is not None):
+        at = Span(here.tokens[begin].start, here.tokens[min(here.at, here.end - 1)].end)
+        raise Unreadable("FIRST or AFTER is given twice; give one of them", at)
     return is_first, after
-
-
-def _changes(here: Cursor) -> tuple[ColumnAction, ...]:
-    actions: list[ColumnAction] = []
-    once = Once()
-    while not actions or here.take(","):
-        begin = here.at
-        actions.append(_change(here))
-        once.note(here, ".".join(actions[-1].path), begin, "column")
-    return tuple(actions)
 
 
 def _change(here: Cursor) -> ColumnAction:
@@ -175,15 +151,15 @@ def _change(here: Cursor) -> ColumnAction:
     if here.take("DROP", "NOT", "NULL"):
         return ColumnAction(path, at, nullable=True)
     if here.take("SET", "DEFAULT"):
-        return ColumnAction(path, at, default=here.until(lambda each: each.sees(","), "a value"))
+        return ColumnAction(path, at, default=here.until("a value", ","))
     if here.take("DROP", "DEFAULT"):
         return ColumnAction(path, at, drops_default=True)
     verb = here.take_one("SET MASK", "DROP MASK", "SYNC IDENTITY", "SET TAGS")
     if verb is not None:
-        if not (here.is_done() or here.sees(",") or here.sees(";")):
-            here.until(lambda each: each.sees(","), "a value")
+        if not (here.is_done() or here.sees(",")):
+            here.until("a value", ",")
         return ColumnAction(path, at, other=verb)
-    if any(here.sees(word) for word in _PLACES):
+    if here.sees_one(*PLACED):
         first, after = _place(here)
         return ColumnAction(path, at, first=first, after=after)
     begin = here.at
@@ -196,10 +172,9 @@ def _change(here: Cursor) -> ColumnAction:
 
 def _as_hive(here: Cursor, path: tuple[str, ...], at: Span) -> ColumnAction:
     """CHANGE COLUMN name name type [COMMENT '...'] [FIRST | AFTER name]."""
-    following = here.peek()
+    following, begin = here.peek(), here.at
     if following is None or not following.names:
         raise here.unreadable("expected COMMENT, SET NOT NULL, DROP NOT NULL, FIRST, AFTER or TYPE")
-    begin = here.at
     new = here.name().parts
     column = column_after_name(here, new[-1])
     require_only(here, column, begin, "COMMENT")
@@ -208,19 +183,3 @@ def _as_hive(here: Cursor, path: tuple[str, ...], at: Span) -> ColumnAction:
     first, after = _place(here)
     renamed = "" if new == path else "RENAME COLUMN"
     return ColumnAction(path, at, column.type, column.comment, None, first, after, renamed)
-
-
-def _remaining(here: Cursor) -> Cursor:
-    """A cursor over the rest of the statement, which this one goes past."""
-    end = here.end
-    while end > here.at and here.tokens[end - 1].upper == ";":
-        end -= 1
-    rest = Cursor(here.text, here.tokens, here.at, end)
-    here.at = end
-    return rest
-
-
-def _keys(within: Cursor) -> tuple[str, ...]:
-    keys = within.each_once(lambda: property_key(within), "the key")
-    within.finish()
-    return keys

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, Final
 
 from ...storage.dataclass import dataclass
-from .cursor import NUMBER, WORD, Cursor, Once, Span, Unreadable
+from .cursor import NUMBER, WORD, Cursor, Once, Span, Unreadable, words_in
 
-_AFTER_TYPE: Final = frozenset({"NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES"})
-_PLACED: Final = frozenset({"FIRST", "AFTER"})
-_AFTER_DEFAULT: Final = (
-    (",",),
-    ("COMMENT",),
-    ("DEFAULT",),
-    ("NOT", "NULL"),
-    ("PRIMARY", "KEY"),
-    ("CONSTRAINT",),
-    ("CHECK", "("),
-    ("GENERATED",),
-)
+_AFTER_TYPE: Final = words_in("NOT NULL COMMENT DEFAULT GENERATED CHECK CONSTRAINT PRIMARY UNIQUE REFERENCES FIRST AFTER")
+PLACED: Final = ("FIRST", "AFTER")
+_AFTER_DEFAULT: Final = (",", "COMMENT", "DEFAULT", "NOT NULL", "PRIMARY KEY", "CONSTRAINT", "CHECK (", "GENERATED", *PLACED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +39,16 @@ class Column:
     generated: Span | None = None
 
 
-def columns_in(within: Cursor) -> tuple[Column, ...]:
-    """Columns to partition by between commas, each once, up to the end: names, which may have a type and a comment. Raises Unreadable."""
-    columns: list[Column] = []
-    once = Once()
-    while not columns or within.take(","):
-        begin = within.at
-        column = _column(within)
-        once.note(within, column.name, begin, "partition column")
-        require_only(within, column, begin, "COMMENT", "NOT NULL")
-        columns.append(column)
-    within.finish()
-    return tuple(columns)
+def columns_in(here: Cursor) -> tuple[Column, ...]:
+    """Columns to partition by in brackets, each once: names, which may have a type and a comment. Raises Unreadable."""
+    return here.bracketed(_partition_column, "partition column", lambda each: each.name)
+
+
+def _partition_column(here: Cursor) -> Column:
+    begin = here.at
+    column = _column(here)
+    require_only(here, column, begin, "COMMENT", "NOT NULL")
+    return column
 
 
 def require_only(here: Cursor, column: Column, begin: int, *kept: str) -> None:
@@ -73,8 +63,7 @@ def require_only(here: Cursor, column: Column, begin: int, *kept: str) -> None:
     }
     lost = next((clause for clause, is_said in said.items() if is_said and clause not in kept), None)
     if lost is not None:
-        at = here.since(begin)
-        raise Unreadable(f"a column takes no {lost} here; leave it out", at.start, at.end)
+        raise Unreadable(f"a column takes no {lost} here; leave it out", here.since(begin))
 
 
 def clustering_in(here: Cursor) -> tuple[str, ...] | None:
@@ -83,27 +72,25 @@ def clustering_in(here: Cursor) -> tuple[str, ...] | None:
         return ()
     if here.take("AUTO"):
         return None
+    return here.bracketed(lambda within: within.name().quoted, "column")
+
+
+def definitions_in(here: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...], tuple[str, ...]]:
+    """Columns, CHECK constraints, and the columns of a PRIMARY KEY, in brackets. Raises Unreadable."""
     within = here.inside()
-    names = within.each_once(lambda: within.name().quoted, "column")
-    within.finish()
-    return names
-
-
-def definitions_in(within: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...], tuple[str, ...]]:
-    """Columns, CHECK constraints, and the columns of a PRIMARY KEY, between commas. Raises Unreadable."""
     columns: list[Column] = []
     checks: list[Check] = []
     key: tuple[str, ...] = ()
     once = Once()
     while True:
         begin = within.at
-        if within.sees("CONSTRAINT") or (within.sees("CHECK", "(") and not within.quotes()):
+        if within.sees("CONSTRAINT") or within.sees("CHECK", "("):
             named = within.word("the name of a constraint") if within.take("CONSTRAINT") else f"check_{len(checks) + 1}"
             if within.clause("PRIMARY", "KEY"):
                 key = within.names("the name of a column")
             else:
                 within.expect("CHECK")
-                checks.append(Check(named, _condition(within), within.since(begin)))
+                checks.append(Check(named, within.inside().until("a condition"), within.since(begin)))
         elif within.sees("PRIMARY", "KEY", "("):
             within.clause("PRIMARY", "KEY")
             key = within.names("the name of a column")
@@ -117,10 +104,6 @@ def definitions_in(within: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...
             return tuple(columns), tuple(checks), key
 
 
-def _condition(here: Cursor) -> Span:
-    return here.inside().rest("a condition")
-
-
 def _column(here: Cursor) -> Column:
     return column_after_name(here, here.word("the name of a column"))
 
@@ -131,22 +114,16 @@ def column_after_name(here: Cursor, name: str) -> Column:
     here.clauses = Once()
     said: dict[str, Any] = {}
     checks: list[Check] = []
-    while not here.is_done() and not here.sees(",") and not any(here.sees(word) for word in _PLACED):
-        if here.sees("CHECK") or here.sees("CONSTRAINT"):
-            checks.append(_check_of_column(here, f"{name}_{len(checks) + 1}"))
+    while not here.is_done() and not here.sees_one(",", *PLACED):
+        if here.sees_one("CHECK", "CONSTRAINT"):
+            begin = here.at
+            called = here.word("the name of a constraint") if here.take("CONSTRAINT") else f"{name}_{len(checks) + 1}"
+            here.expect("CHECK")
+            checks.append(Check(called, here.inside().until("a condition"), here.since(begin)))
         else:
             _option(here, said)
     here.clauses = outer
     return Column(name, kind, checks=tuple(checks), **said)
-
-
-def _check_of_column(here: Cursor, name: str) -> Check:
-    """[CONSTRAINT name] CHECK (condition); without a name it gets this one."""
-    begin = here.at
-    if here.take("CONSTRAINT"):
-        name = here.word("the name of a constraint")
-    here.expect("CHECK")
-    return Check(name, _condition(here), here.since(begin))
 
 
 def _option(here: Cursor, said: dict[str, Any]) -> None:
@@ -160,20 +137,16 @@ def _option(here: Cursor, said: dict[str, Any]) -> None:
     elif here.clause("PRIMARY", "KEY"):
         said["is_key"] = True
     elif here.clause("DEFAULT", of="value"):
-        said["default"] = here.until(_ends_default, "a value")
+        said["default"] = here.until("a value", *_AFTER_DEFAULT)
     elif here.clause("GENERATED", "ALWAYS", "AS", of="value") and here.sees("("):
-        said["generated"] = here.inside().rest("an expression")
+        said["generated"] = here.inside().until("an expression")
     elif (word := here.take_one("IDENTITY", "GENERATED BY DEFAULT AS IDENTITY", "UNIQUE", "REFERENCES", "MASK")) is not None:
         word, begin = word.split()[-1], here.at - 1
         if not (here.is_done() or here.sees(",")):
-            here.until(lambda at: at.sees(",") or at.sees("COMMENT"), "a value")
+            here.until("a value", ",", "COMMENT")
         said["refused"] = (word, here.since(begin))
     else:
         raise here.unreadable("expected NOT NULL, COMMENT, CHECK, PRIMARY KEY, a comma or the end of the columns")
-
-
-def _ends_default(here: Cursor) -> bool:
-    return any(here.sees(*words) for words in _AFTER_DEFAULT) or any(here.sees(word) for word in _PLACED)
 
 
 def _type(here: Cursor) -> Span | None:
@@ -181,8 +154,9 @@ def _type(here: Cursor) -> Span | None:
     begin, depth = here.at, 0
     if here.sees("("):
         raise here.unreadable("expected the type of the column")
-    while (token := here.peek()) is not None:
-        if depth == 0 and (token.upper == "," or (token.kind == WORD and token.upper in (_AFTER_TYPE | _PLACED))):
+    while not here.is_done():
+        token = here.tokens[here.at]
+        if depth == 0 and (token.upper == "," or (token.kind == WORD and token.upper in _AFTER_TYPE)):
             break
         if token.upper == "(":
             here.at = here.closing()
@@ -191,29 +165,25 @@ def _type(here: Cursor) -> Span | None:
     return Span(here.tokens[begin].start, here.tokens[here.at - 1].end) if here.at > begin else None
 
 
-def properties_in(within: Cursor) -> dict[str, str]:
-    """'key' = 'value', key.part = 1, ..., each key once, up to the end. Raises Unreadable."""
-    properties: dict[str, str] = {}
-    once = Once()
-    while not properties or within.take(","):
-        begin = within.at
-        key = property_key(within)
-        once.note(within, key, begin, "the key")
-        within.take("=")
-        value = within.peek()
-        if value is None:
-            raise within.unreadable("expected a value")
-        if value.names or value.kind == NUMBER or value.upper in ("-", "+"):
-            properties[key] = within.until(lambda at: at.sees(","), "a value").of(within.text)
-        else:
-            properties[key] = within.string("a value")
-    within.finish()
-    return properties
+def properties_in(here: Cursor) -> dict[str, str]:
+    """('key' = 'value', key.part = 1, ...), each key once. Raises Unreadable."""
+    return dict(here.bracketed(_property, "the key", itemgetter(0)))
+
+
+def _property(here: Cursor) -> tuple[str, str]:
+    key = property_key(here)
+    here.take("=")
+    value = here.peek()
+    if value is None:
+        raise here.unreadable("expected a value")
+    if value.names or value.kind == NUMBER or value.upper in ("-", "+"):
+        return key, here.until("a value", ",").of(here.text)
+    return key, here.string("a value")
 
 
 def property_key(here: Cursor) -> str:
     """'a.b', or a.b. Raises Unreadable."""
     token = here.peek()
     if token is not None and token.names:
-        return ".".join(here.name().parts)
+        return here.name().title
     return here.string("the name of a property")

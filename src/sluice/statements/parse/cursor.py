@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
@@ -24,6 +24,7 @@ STRING: Final = "string"
 NUMBER: Final = "number"
 SYMBOL: Final = "symbol"
 
+T = TypeVar("T")
 _STRINGS: Final = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING})
 
 
@@ -78,19 +79,19 @@ def tokens_of(text: str) -> tuple[Token, ...] | None:
         tokens = _Dialect().tokenize(text)
     except TokenError:
         return None
-    return tuple(_token(text, each.token_type, each.text, each.start, each.end + 1) for each in tokens)
-
-
-def _token(text: str, kind: TokenType, value: str, start: int, end: int) -> Token:
-    raw = text[start:end]
-    if kind in _STRINGS and raw[-1:] in ("'", '"'):
-        return Token(STRING, value, start, end, "")
-    if kind == TokenType.IDENTIFIER:
-        return Token(NAME, value, start, end, "")
-    if kind == TokenType.NUMBER:
-        return Token(NUMBER, raw, start, end, "")
-    first = raw[:1]
-    return Token(WORD if first.isalnum() or first == "_" else SYMBOL, raw, start, end, raw.upper())
+    read: list[Token] = []
+    for each in tokens:
+        kind, start, end = each.token_type, each.start, each.end + 1
+        raw = text[start:end]
+        if kind in _STRINGS and raw[-1:] in ("'", '"'):
+            read.append(Token(STRING, each.text, start, end, ""))
+        elif kind == TokenType.IDENTIFIER:
+            read.append(Token(NAME, each.text, start, end, ""))
+        elif kind == TokenType.NUMBER:
+            read.append(Token(NUMBER, raw, start, end, ""))
+        else:
+            read.append(Token(WORD if raw[:1].isalnum() or raw[:1] == "_" else SYMBOL, raw, start, end, raw.upper()))
+    return tuple(read)
 
 
 def qualified_in(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
@@ -164,11 +165,10 @@ _LOCATION: Final = re.compile(r"""(['"`])([^'"`]*[/\\][^'"`]*)\1|(?:\w+:/)?/[^\s
 class Unreadable(Exception):
     """Raised by readers for a text that is not their statement: what they expected, and the place of what they found."""
 
-    def __init__(self, message: str, start: int, end: int) -> None:
+    def __init__(self, message: str, at: Span) -> None:
         super().__init__(message)
         self.message = message
-        self.start = start
-        self.end = end
+        self.at = at
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,11 @@ class Name:
         """The location in sluice.`/a/path` or delta.`/a/path`; None for a name."""
         first, *rest = self.parts
         return rest[0] if len(rest) == 1 and first.lower() in _PATHS else None
+
+    @property
+    def title(self) -> str:
+        """As it is shown."""
+        return ".".join(self.parts)
 
     @property
     def quoted(self) -> str:
@@ -251,6 +256,10 @@ class Cursor:
         """Whether these words and symbols come next."""
         return all((token := self.peek(number)) is not None and token.upper == word for number, word in enumerate(words))
 
+    def sees_one(self, *phrases: str) -> bool:
+        """Whether one of these phrases comes next."""
+        return any(self.sees(*each.split()) for each in phrases)
+
     def take(self, *words: str) -> bool:
         """Go past these words, if they come next."""
         is_next = self.sees(*words)
@@ -297,14 +306,14 @@ class Cursor:
                 raise self.unreadable(f"expected {word}")
 
     def is_done(self) -> bool:
-        """Whether no token is left."""
-        return self.at >= self.end
+        """Whether no token is left, or a semicolon comes next."""
+        return self.at >= self.end or self.sees(";")
 
     def finish(self) -> None:
         """Raise Unreadable unless the statement ends here."""
         while self.take(";"):
             pass
-        if not self.is_done():
+        if self.peek() is not None:
             raise self.unreadable("the statement should end here")
 
     def unreadable(self, message: str) -> Unreadable:
@@ -315,8 +324,8 @@ class Cursor:
             return self.twice(*repeated, Span(token.start, self.tokens[self.at + len(repeated[0].split()) - 1].end))
         if token is None:
             end = self.tokens[self.end - 1].end if 0 < self.end <= len(self.tokens) else 0
-            return Unreadable(f"{message}, but the statement ends", end, end)
-        return Unreadable(message, token.start, token.end)
+            return Unreadable(f"{message}, but the statement ends", Span(end, end))
+        return Unreadable(message, Span(token.start, token.end))
 
     def since(self, begin: int) -> Span:
         """The part from a token up to the place."""
@@ -324,12 +333,11 @@ class Cursor:
 
     def twice(self, what: str, first: Span, second: Span) -> Unreadable:
         """The refusal of what came before."""
-        return Unreadable(f"{what} is given twice, first at {position(self.text, first)}; give it once", second.start, second.end)
+        return Unreadable(f"{what} is given twice, first at {position(self.text, first)}; give it once", second)
 
     def contradicting(self, what: str, at: Span, other: Span) -> Unreadable:
         """The refusal of one of two parts that exclude one another."""
-        said = f"{what} contradicts {other.of(self.text)!r} at {position(self.text, other)}; give one of them"
-        return Unreadable(said, at.start, at.end)
+        return Unreadable(f"{what} contradicts {other.of(self.text)!r} at {position(self.text, other)}; give one of them", at)
 
     def name(self) -> Name:
         """A name of one or more parts. Raises Unreadable."""
@@ -381,33 +389,28 @@ class Cursor:
         self.at += 1
         return token.value
 
-    def value(self, what: str) -> Span:
-        """A number, or a parameter. Raises Unreadable."""
+    def value(self, literal: Callable[[str], str], what: str) -> Span:
+        """A parameter, or what `literal` reads. Raises Unreadable."""
         begin = self.at
-        if not self.parameter():
-            self.number(what)
+        if self.take(":"):
+            self.word("the name of a parameter")
+        elif not self.take("?"):
+            literal(what)
         return self.since(begin)
 
-    def parameter(self) -> bool:
-        """Go past a parameter, if one comes next. Raises Unreadable."""
-        if self.take("?"):
-            return True
-        is_named = self.take(":")
-        if is_named:
-            self.word("the name of a parameter")
-        return is_named
-
     def closing(self, at: int | None = None) -> int:
-        """The number of the token that closes the bracket at the place. Raises Unreadable."""
+        """The number of the token that closes the bracket at the place, within the statement. Raises Unreadable."""
         depth, number = 0, self.at if at is None else at
         while number < self.end:
             symbol = self.tokens[number].upper
+            if symbol == ";":
+                break
             depth += (symbol in OPENING) - (symbol in CLOSING)
             if depth == 0:
                 return number
             number += 1
         opened = self.tokens[self.at if at is None else at]
-        raise Unreadable("this bracket is not closed", opened.start, opened.end)
+        raise Unreadable("this bracket is not closed", Span(opened.start, opened.end))
 
     def inside(self) -> Cursor:
         """Go past the brackets that begin here; returns a cursor over what is inside. Raises Unreadable."""
@@ -418,66 +421,58 @@ class Cursor:
         self.at = close + 1
         return within
 
-    def until(self, stops: Callable[[Cursor], bool], what: str) -> Span:
-        """Go to the first place outside of brackets and CASE ... END where `stops` is true, or to the end.
+    def until(self, what: str, *stops: str, ends: Callable[[Cursor], bool] | None = None) -> Span:
+        """Go to the first place outside of brackets and CASE ... END where one of the phrases `stops` comes, or `ends` is true, or the end.
 
         Raises Unreadable if that is the present place, and for brackets that do not match.
         """
         begin, cases = self.at, 0
         while not self.is_done():
-            token = self.tokens[self.at]
-            if cases == 0 and (stops(self) or token.upper == ";"):
+            token, before = self.tokens[self.at], self.tokens[max(0, self.at - 1)]
+            if cases == 0 and (self.sees_one(*stops) or (ends is not None and ends(self))):
                 break
             if token.upper in CLOSING:
                 raise self.unreadable("this bracket was not opened")
-            if cases == 0 and self.at > begin and self._follows_operand() and self.clauses.repeated(self) is not None:
+            is_operand = before.upper in CLOSING or (before.kind != SYMBOL and before.upper not in _OPERATORS)
+            # After an operand an expression can have an operator only.
+            if cases == 0 and self.at > begin and token.kind == WORD and is_operand and self.clauses.repeated(self) is not None:
                 raise self.unreadable("this clause was given before")
             if token.upper in OPENING:
                 self.at = self.closing()
-            elif token.kind == WORD and not self._is_part_of_name():
+            elif token.kind == WORD and before.upper != ".":
                 cases += (token.upper == "CASE") - (token.upper == "END" and cases > 0)
             self.at += 1
         if self.at == begin:
             raise self.unreadable(f"expected {what}")
         return Span(self.tokens[begin].start, self.tokens[self.at - 1].end)
 
-    def _follows_operand(self) -> bool:
-        """Whether a word comes next where an expression can have an operator only."""
-        token, before = self.tokens[self.at], self.tokens[self.at - 1]
-        is_operand = before.upper in CLOSING or (before.kind != SYMBOL and before.upper not in _OPERATORS)
-        return token.kind == WORD and is_operand
-
-    def _is_part_of_name(self) -> bool:
-        before = self.tokens[self.at - 1] if self.at > 0 else None
-        return before is not None and before.upper == "."
-
-    def rest(self, what: str) -> Span:
-        """Everything up to the end. Raises Unreadable if there is nothing."""
-        return self.until(lambda _: False, what)
-
     def listed(self, what: str) -> list[Span]:
         """The parts between commas, up to the end. Raises Unreadable if one is empty."""
-        parts = [self.until(lambda here: here.sees(","), what)]
-        while self.take(","):
-            parts.append(self.until(lambda here: here.sees(","), what))
+        parts: list[Span] = []
+        while not parts or self.take(","):
+            parts.append(self.until(what, ","))
         return parts
 
     def names(self, what: str) -> tuple[str, ...]:
-        """Names in brackets, between commas, each once. Raises Unreadable."""
-        within = self.inside()
-        names = within.each_once(lambda: within.word(what), "column")
-        within.finish()
-        return names
+        """Names of columns in brackets, between commas, each once. Raises Unreadable."""
+        return self.bracketed(lambda within: within.word(what), "column")
 
-    def each_once(self, read: Callable[[], str], what: str) -> tuple[str, ...]:
-        """What is read between commas, each once. Raises Unreadable."""
-        items: list[str] = []
+    def each_once(self, read: Callable[[Cursor], T], what: str, name_of: Callable[[T], str] = str) -> tuple[T, ...]:
+        """What is read between commas; the name of each comes once. Raises Unreadable."""
+        items: list[T] = []
         once = Once()
         while not items or self.take(","):
             begin = self.at
-            items.append(read())
-            once.note(self, items[-1], begin, what)
+            items.append(read(self))
+            once.note(self, name_of(items[-1]), begin, what)
         return tuple(items)
+
+    def bracketed(self, read: Callable[[Cursor], T], what: str, name_of: Callable[[T], str] = str) -> tuple[T, ...]:
+        """What is read in brackets, as `each_once` reads it. Raises Unreadable."""
+        within = self.inside()
+        items = within.each_once(read, what, name_of)
+        within.finish()
+        return items
 
     def alias(self, stops: frozenset[str]) -> str | None:
         """The name that follows, with or without AS, unless it is one of these words. Raises Unreadable for AS without a name."""
@@ -488,8 +483,3 @@ class Cursor:
             return None
         self.at += 1
         return token.value
-
-    def quotes(self) -> bool:
-        """Whether a quoted name comes next."""
-        token = self.peek()
-        return token is not None and token.kind == NAME

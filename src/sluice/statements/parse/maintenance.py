@@ -82,11 +82,11 @@ def copy_into(here: Cursor) -> CopyInto:
     if here.sees("("):
         source = here.inside()
         source.expect("SELECT")
-        columns = source.until(lambda at: at.sees("FROM"), "columns")
+        columns = source.until("columns", "FROM")
         source.expect("FROM")
     begin = source.at
     path = source.string("a path")
-    at = Span(source.tokens[begin].start, source.tokens[source.at - 1].end)
+    at = source.since(begin)
     if columns is not None and not source.is_done():
         raise source.unreadable(
             "COPY INTO takes SELECT columns FROM 'path', and nothing more: load the rows, and change them by INSERT INTO ... SELECT"
@@ -98,33 +98,27 @@ def copy_into(here: Cursor) -> CopyInto:
     pattern: str | None = None
     format_options: Mapping[str, str] | None = None
     copy_options: Mapping[str, str] | None = None
-    while not here.is_done() and not here.sees(";"):
+    while not here.is_done():
         if here.clause("FILES", of="which files"):
             here.expect("=")
-            files = _files(here.inside())
+            files = here.bracketed(lambda within: within.string("the name of a file"), "file")
         elif here.clause("PATTERN", of="which files"):
             here.expect("=")
             pattern = here.string("a pattern")
         elif here.clause("FORMAT_OPTIONS"):
-            format_options = properties_in(here.inside())
+            format_options = properties_in(here)
         elif here.clause("COPY_OPTIONS"):
-            copy_options = properties_in(here.inside())
+            copy_options = properties_in(here)
         else:
             raise here.unreadable("expected FILES, PATTERN, FORMAT_OPTIONS or COPY_OPTIONS")
     return CopyInto(target, path, at, kind, files, pattern, format_options, copy_options, columns)
-
-
-def _files(within: Cursor) -> tuple[str, ...]:
-    names = within.each_once(lambda: within.string("the name of a file"), "file")
-    within.finish()
-    return names
 
 
 def reorganise(here: Cursor) -> Reorganise:
     """REORG."""
     here.expect("TABLE")
     target = here.name()
-    where = here.until(lambda at: at.sees("APPLY"), "a condition") if here.clause("WHERE") else None
+    where = here.until("a condition", "APPLY") if here.clause("WHERE") else None
     here.required("APPLY")
     within = here.inside()
     if not within.take("PURGE"):
@@ -145,19 +139,16 @@ def analyze(here: Cursor) -> Analyze | None:
         return None
     target = here.name()
     if here.sees("PARTITION"):
-        return Analyze(target, refused=("PARTITION", here.rest("COMPUTE STATISTICS")))
+        return Analyze(target, refused=("PARTITION", here.until("COMPUTE STATISTICS")))
     here.expect("COMPUTE")
     here.take("DELTA")
     here.expect("STATISTICS")
     if here.sees("NOSCAN"):
-        return Analyze(target, refused=("NOSCAN", here.rest("NOSCAN")))
+        return Analyze(target, refused=("NOSCAN", here.until("NOSCAN")))
     if here.clause("FOR", "ALL", "COLUMNS") or not here.clause("FOR", "COLUMNS"):
         return Analyze(target)
-    within = here.inside() if here.sees("(") else here
-    columns = within.each_once(lambda: within.name().quoted, "column")
-    if within is not here:
-        within.finish()
-    return Analyze(target, columns)
+    read = here.bracketed if here.sees("(") else here.each_once
+    return Analyze(target, read(lambda at: at.name().quoted, "column"))
 
 
 def attach(here: Cursor) -> Attach:
@@ -228,7 +219,6 @@ class Generate:
     mode: str
 
 
-_COLUMN: Final = "the name of a column"
 Statement: TypeAlias = (
     Optimize | Compact | Vacuum | Restore | Convert | Generate | CopyInto | Reorganise | Repair | Analyze | Attach | Detach
 )
@@ -238,10 +228,11 @@ def optimize(here: Cursor) -> Optimize:
     """OPTIMIZE."""
     target = here.table()
     full = here.clause("FULL")
-    where = here.until(lambda at: at.sees("ZORDER", "BY"), "a condition") if here.clause("WHERE") else None
+    where = here.until("a condition", "ZORDER BY") if here.clause("WHERE") else None
     columns: tuple[str, ...] = ()
     if here.clause("ZORDER", "BY"):
-        columns = here.names(_COLUMN) if here.sees("(") else here.each_once(lambda: here.word(_COLUMN), "column")
+        read = here.bracketed if here.sees("(") else here.each_once
+        columns = read(lambda at: at.word("the name of a column"), "column")
     return Optimize(target, where, columns, full)
 
 
@@ -266,7 +257,7 @@ def compaction(here: Cursor, target: Name, partition: tuple[tuple[str, Span | No
 def vacuum(here: Cursor) -> Vacuum:
     """VACUUM."""
     target, hours, dry_run = here.table(), None, False
-    while not here.is_done() and not here.sees(";"):
+    while not here.is_done():
         if here.clause("RETAIN"):
             hours = here.number("a number of hours")
             if here.take_one("HOURS", "HOUR") is None:
@@ -283,17 +274,13 @@ def when(here: Cursor) -> tuple[bool, Span]:
     is_version = _as_of(here, "VERSION")
     if not is_version and not _as_of(here, "TIMESTAMP"):
         raise here.unreadable("expected VERSION AS OF or TIMESTAMP AS OF")
-    value = here.until(_ends_when, "a version or a time")
+    value = here.until("a version or a time", "TBLPROPERTIES", "LOCATION", "VERSION AS OF", "TIMESTAMP AS OF")
     any(_as_of(here, kind) for kind in ("VERSION", "TIMESTAMP"))  # raises for a second one
     return is_version, value
 
 
 def _as_of(here: Cursor, kind: str) -> bool:
     return here.clause(kind, "AS", "OF", of="moment")
-
-
-def _ends_when(here: Cursor) -> bool:
-    return any(here.sees(*words.split()) for words in ("TBLPROPERTIES", "LOCATION", "VERSION AS OF", "TIMESTAMP AS OF"))
 
 
 def restore(here: Cursor) -> Restore:
@@ -311,7 +298,7 @@ def convert(here: Cursor) -> Convert:
         raise here.unreadable("expected DELTA or SLUICE")
     target = here.name()
     here.clause("NO", "STATISTICS")
-    return Convert(target, columns_in(here.inside()) if here.clause("PARTITIONED", "BY") else ())
+    return Convert(target, columns_in(here) if here.clause("PARTITIONED", "BY") else ())
 
 
 def generate(here: Cursor) -> Generate:

@@ -52,12 +52,13 @@ class Comment:
 Statement: TypeAlias = CreateNamespace | DropNamespace | ShowNamespaces | Comment
 
 
-def _creates(here: Cursor) -> CreateNamespace:
+def create(here: Cursor) -> CreateNamespace:
+    """CREATE NAMESPACE."""
     if_not_exists = here.take("IF", "NOT", "EXISTS")
     name = here.name()
     provider, comment, location = None, "", None
     properties: Mapping[str, str] | None = None
-    while not here.is_done() and not here.sees(";"):
+    while not here.is_done():
         if here.clause("USING"):
             provider = here.word("a provider")
         elif here.clause("COMMENT"):
@@ -65,24 +66,27 @@ def _creates(here: Cursor) -> CreateNamespace:
         elif here.clause("LOCATION"):
             location = here.string("a location")
         elif here.clause("WITH", "DBPROPERTIES", of="properties") or here.clause("WITH", "PROPERTIES", of="properties"):
-            properties = properties_in(here.inside())
+            properties = properties_in(here)
         else:
             raise here.unreadable("expected USING, COMMENT, LOCATION or WITH PROPERTIES")
     return CreateNamespace(name, if_not_exists, provider, comment, location, properties)
 
 
-def _drops(here: Cursor) -> DropNamespace:
+def drop(here: Cursor) -> DropNamespace:
+    """DROP NAMESPACE."""
     if_exists = here.take("IF", "EXISTS")
     name = here.name()
     return DropNamespace(name, if_exists, here.choice("RESTRICT", "CASCADE") == "CASCADE")
 
 
-def _shows(here: Cursor) -> ShowNamespaces:
-    has_pattern = here.clause("LIKE") or not (here.is_done() or here.sees(";"))
+def show(here: Cursor) -> ShowNamespaces:
+    """SHOW NAMESPACES."""
+    has_pattern = here.clause("LIKE") or not here.is_done()
     return ShowNamespaces(here.string("a pattern") if has_pattern else None)
 
 
-def _comments(here: Cursor) -> Comment:
+def comment_on(here: Cursor) -> Comment:
+    """COMMENT ON."""
     what = here.take_one("TABLE", "COLUMN", *_WORDS)
     if what is None:
         raise here.unreadable("expected TABLE, COLUMN or NAMESPACE")
@@ -93,9 +97,9 @@ def _comments(here: Cursor) -> Comment:
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
-    **{("CREATE", word): _creates for word in _WORDS},
-    **{("DROP", word): _drops for word in _WORDS},
-    **{("SHOW", word + "S"): _shows for word in _WORDS},
-    ("COMMENT", "ON"): _comments,
+    **{("CREATE", word): create for word in _WORDS},
+    **{("DROP", word): drop for word in _WORDS},
+    **{("SHOW", word + "S"): show for word in _WORDS},
+    ("COMMENT", "ON"): comment_on,
 }
 """The reader of what follows these words."""

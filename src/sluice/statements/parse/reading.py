@@ -6,10 +6,11 @@ Only a catalog knows to whom a name belongs, so `read` looks up nothing, and its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
-from . import compound, locks, maintenance, namespaces, rows, tables
+from . import concurrency, maintenance, namespaces, rows, tables
 from .cursor import Cursor, Name, Span, Token, Unreadable, tokens_of, words_in
 from .relations import Relation, definitions_before, relations_in
 
@@ -55,24 +56,24 @@ class Parameter:
 
 
 _Plain: TypeAlias = rows.Statement | maintenance.Statement | tables.Statement | namespaces.Statement
-Statement: TypeAlias = "_Plain | locks.Statement | compound.Statement | IfVersion | Other | Malformed"
+Statement: TypeAlias = "_Plain | concurrency.Statement | IfVersion | Other | Malformed"
 
 _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
     **rows.READERS,
     **maintenance.READERS,
     **tables.READERS,
     **namespaces.READERS,
-    **locks.READERS,
+    **concurrency.READERS,
 }
 ENGINE_ONLY: Final = words_in("ATTACH COMPACT CONVERT COPY DETACH FSCK GENERATE OPTIMIZE REORG RESTORE UNDROP VACUUM")
 """First words of statements that Spark itself does not have."""
 FIRST_WORDS: Final = words_in(
     """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST MAP MSCK REDUCE
     IF REFRESH REMOVE REPAIR RESET REVOKE SELECT SET SHOW TABLE UNCACHE UNSET USE VALUES WITH"""
-) | {words[0] for words in (*_READERS, *compound.READERS)}
+) | {words[0] for words in (*_READERS, *concurrency.COMPOSED)}
 """The words that statements begin with, Spark's and sluice's."""
 _IF_VERSION: Final = ("IF", "VERSION")
-COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS, _IF_VERSION})
+COORDINATED_ONLY: Final = frozenset({*concurrency.COMPOSED, *concurrency.READERS, _IF_VERSION})
 """First two words, or the first one, of statements that no engine but sluice has."""
 # Words before the name of a table that a statement is about.
 _BEFORE_TARGET: Final = words_in(
@@ -89,7 +90,7 @@ def read(text: str) -> Statement:
         return Other((), ())
     here = Cursor(text, tokens)
     words = _first_words(here)
-    composed = compound.READERS.get(words[:2])
+    composed = concurrency.COMPOSED.get(words[:2])
     if composed is not None:
         here.at = 2
         return _told(here, lambda at: composed(at, _single), words, 0)
@@ -104,8 +105,13 @@ def _single(here: Cursor) -> Statement:
     """A statement that is made of no others, from the cursor's place to its end."""
     begin, words = here.at, _first_words(here)
     if words[:2] == _IF_VERSION:
-        return _after_version(here, words)
-    for length in (2, 1):
+        here.at += len(_IF_VERSION)
+        try:
+            version = here.value(here.number, "a version")
+        except Unreadable as error:
+            return Malformed(words, None, error.message, error.at, ())
+        return IfVersion(version, here.since(begin), _single(here))
+    for length in (3, 2, 1):
         reader = _READERS.get(words[:length])
         if reader is not None:
             here.at = begin + length
@@ -115,17 +121,6 @@ def _single(here: Cursor) -> Statement:
         if prefixed is not None:
             return prefixed
     return Other(words, _relations(here, begin))
-
-
-def _after_version(here: Cursor, words: tuple[str, ...]) -> Statement:
-    """IF VERSION and the statement behind it."""
-    begin = here.at
-    here.at += len(_IF_VERSION)
-    try:
-        version = here.value("a version")
-    except Unreadable as error:
-        return Malformed(words, None, error.message, Span(error.start, error.end), ())
-    return IfVersion(version, here.since(begin), _single(here))
 
 
 def bare(statement: Statement) -> Statement:
@@ -145,16 +140,10 @@ def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tup
             here.finish()
             return statement
     except Unreadable as error:
-        target = _target(here.text, here.tokens[begin : here.end])
-        provider = _provider(here, begin) if words[:1] in (("CREATE",), ("REPLACE",)) else None
-        return Malformed(words, target, error.message, Span(error.start, error.end), _relations(here, begin), provider)
+        target, tokens = _target(here.text, here.tokens[begin : here.end]), pairwise(here.tokens[begin : here.end])
+        provider = next((after.value for token, after in tokens if token.upper == "USING" and words[0] in ("CREATE", "REPLACE")), None)
+        return Malformed(words, target, error.message, error.at, _relations(here, begin), provider)
     return Other(words, _relations(here, begin))
-
-
-def _provider(here: Cursor, begin: int) -> str | None:
-    """What follows the first USING."""
-    at = next((number for number in range(begin, here.end - 1) if here.tokens[number].upper == "USING"), None)
-    return None if at is None else here.tokens[at + 1].value
 
 
 def _with_definitions(here: Cursor, words: tuple[str, ...]) -> Statement | None:
@@ -190,18 +179,12 @@ def parameters_in(text: str) -> tuple[Parameter, ...]:
         if token.upper == "?":
             parameters.append(Parameter(None, marks, Span(token.start, token.end)))
             marks += 1
-        elif token.upper == ":" and number + 1 < len(tokens) and _names_parameter(tokens, number):
-            following = tokens[number + 1]
-            parameters.append(Parameter(following.value, 0, Span(token.start, following.end)))
+        elif token.upper == ":" and number + 1 < len(tokens):
+            following, before = tokens[number + 1], tokens[number - 1] if number > 0 else None
+            is_field = before is not None and before.end == token.start and (before.names or before.upper in (")", "]"))  # of JSON: a:b
+            if following.names and following.start == token.end and not is_field:  # a struct's type has a space: `a: INT`
+                parameters.append(Parameter(following.value, 0, Span(token.start, following.end)))
     return tuple(parameters)
-
-
-def _names_parameter(tokens: Sequence[Token], number: int) -> bool:
-    """Whether a colon and the word after it are a parameter, rather than a field of JSON (`a:b`) or of a struct's type (`a: INT`)."""
-    mark, following = tokens[number], tokens[number + 1]
-    before = tokens[number - 1] if number > 0 else None
-    touches = following.names and following.start == mark.end
-    return touches and not (before is not None and before.end == mark.start and (before.names or before.upper in (")", "]")))
 
 
 _BEFORE: Final = 80

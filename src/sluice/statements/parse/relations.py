@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
+from operator import attrgetter
 from typing import Final
 
 from ...storage.dataclass import dataclass
@@ -108,7 +109,7 @@ def relations_in(
     """
     search = _Search(cursor.text, cursor.tokens)
     _scan(search, cursor.at, cursor.end, _Level(is_query, expects), defined, 0)
-    relations = sorted(search.found, key=lambda each: each.start)
+    relations = sorted(search.found, key=attrgetter("start"))
     names = [each.name for each in relations if not each.has_alias] + ([] if target is None else [target])
     return tuple([replace(each, called=called_among(each.name, names, cursor)) for each in relations])
 
@@ -120,7 +121,7 @@ def called_among(name: Name, names: Sequence[Name], cursor: Cursor) -> str:
     if not [each for each in others if each != whole and each[-1] == whole[-1]]:
         return last
     qualified = [[part.value.lower() for part in parts[:-1]] for parts in qualified_in(cursor.tokens[cursor.at : cursor.end])]
-    return ".".join(name.parts) if whole in [each[: len(whole)] for each in qualified] else last
+    return name.title if whole in [each[: len(whole)] for each in qualified] else last
 
 
 def definitions_before(cursor: Cursor) -> tuple[int, tuple[Relation, ...], frozenset[str]]:
@@ -128,7 +129,7 @@ def definitions_before(cursor: Cursor) -> tuple[int, tuple[Relation, ...], froze
     search = _Search(cursor.text, cursor.tokens)
     here = Cursor(cursor.text, cursor.tokens, cursor.at, cursor.end)
     after, defined = _definitions(search, here, frozenset(), 0)
-    return after, tuple(sorted(search.found, key=lambda each: each.start)), defined
+    return after, tuple(sorted(search.found, key=attrgetter("start"))), defined
 
 
 def _scan(search: _Search, at: int, end: int, level: _Level, defined: frozenset[str], depth: int) -> None:
@@ -180,11 +181,8 @@ def _note(level: _Level, tokens: Sequence[Token], at: int, begin: int, end: int)
         level.expects = level.lists = level.values = False
     elif word == "," and level.lists:
         level.bare = False
-        level.expects = not level.values or _is_plain_name(tokens, at + 1, end)
-
-
-def _is_plain_name(tokens: Sequence[Token], at: int, end: int) -> bool:
-    return at < end and tokens[at].names and not (at + 1 < end and tokens[at + 1].upper == "(")
+        is_name = at + 1 < end and tokens[at + 1].names and not (at + 2 < end and tokens[at + 2].upper == "(")
+        level.expects = not level.values or is_name
 
 
 def _brackets(search: _Search, here: Cursor, level: _Level, defined: frozenset[str], depth: int) -> int:
@@ -246,15 +244,23 @@ def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[s
     level.expects = False
     name = here.name()
     if here.sees("("):
-        changes = _changes(here) if name.parts[-1].lower() == "table_changes" and len(name.parts) == 1 else None
-        if changes is None:
+        begin = here.at
+        try:
+            arguments = here.inside().listed("an argument") if name.title.lower() == "table_changes" else None
+        except Unreadable:
+            arguments = None  # they cannot be a table's name and a range
+        if arguments is None:
+            here.at = begin
             return _brackets(search, here, level, defined, depth)
-        end = here.tokens[here.at - 1].end
+        end, changes = here.tokens[here.at - 1].end, Changes(tuple(arguments))
         search.found.append(Relation(name, name.start, end, end, _has_alias(here), name.parts[-1], changes=changes))
         return here.at
     as_of, between = _as_of(here), _between(here)
-    both = None if as_of is None or between is None else Span(between.after.start, between.up_to.end)
-    again = both or (_again(here) if as_of is not None or between is not None else None)
+    again, begin = None, here.at
+    if as_of is not None and between is not None:
+        again = Span(between.after.start, between.up_to.end)
+    elif (as_of is not None or between is not None) and (_as_of(here) is not None or _between(here) is not None):
+        again = here.since(begin)
     end = here.tokens[here.at - 1].end
     if here.sees("WITH", "("):
         here.at += 1
@@ -270,27 +276,9 @@ def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[s
     return here.at
 
 
-def _again(here: Cursor) -> Span | None:
-    """The place of another version, time or range, going past it."""
-    begin = here.at
-    return here.since(begin) if _as_of(here) is not None or _between(here) is not None else None
-
-
 def _has_alias(here: Cursor) -> bool:
     token = here.peek()
     return token is not None and (token.upper == "AS" or (token.names and not (token.kind == WORD and token.upper in NO_ALIAS)))
-
-
-def _changes(here: Cursor) -> Changes | None:
-    """The arguments, going past them; None if they cannot be a table's name and a range."""
-    at = here.at
-    try:
-        within = here.inside()
-        listed = within.listed("an argument")
-    except Unreadable:
-        here.at = at
-        return None
-    return Changes(tuple(listed))
 
 
 def _as_of(here: Cursor) -> AsOf | None:
@@ -329,11 +317,11 @@ def _bound(here: Cursor) -> Span | None:
     begin = here.at
     if not _operand(here):
         return None
-    while here.sees("+") or here.sees("-"):
+    while here.sees_one("+", "-"):
         here.at += 1
         if not _operand(here):
             break
-    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+    return here.since(begin)
 
 
 def _marked(here: Cursor) -> AsOf | None:

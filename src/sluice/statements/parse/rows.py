@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
@@ -129,13 +130,13 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
         other = here.clauses.place("PARTITION")
         if other is not None:
             raise here.contradicting("REPLACE WHERE", here.since(begin), other)
-        where = here.until(lambda at: _is_query(at, 0), "a condition")
+        where = here.until("a condition", ends=lambda at: _is_query(at, 0))
     if not _is_query(here, 0):
         raise here.unreadable("expected VALUES, SELECT or another query")
     relations = (*before, *relations_in(here, defined=defined))
     here.clauses = Once()  # a query has its own
     count, defaults = _defaults(Cursor(here.text, here.tokens, here.at, here.end))
-    query = here.rest("a query")
+    query = here.until("a query")
     return Insert(target, overwrite, query, partition, if_not_exists, by_name, columns, where, prefix, evolves, relations, count, defaults)
 
 
@@ -150,8 +151,7 @@ def _columns_beside(here: Cursor, partition: tuple[tuple[str, Span | None], ...]
     for column in columns:
         if column.lower() in fixed:
             said = f"column {column}, which PARTITION gives {fixed[column.lower()].of(here.text)} at"
-            at = here.since(begin)
-            raise Unreadable(f"{said} {position(here.text, fixed[column.lower()])}, is listed; leave it out of one", at.start, at.end)
+            raise Unreadable(f"{said} {position(here.text, fixed[column.lower()])}, is listed; leave it out of one", here.since(begin))
     return columns
 
 
@@ -179,18 +179,12 @@ def _is_query(here: Cursor, ahead: int) -> bool:
 
 def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
     """What follows PARTITION: (column [= value], ...), each column once, with the places of the values. Raises Unreadable."""
-    within, once = here.inside(), Once()
-    values: list[tuple[str, Span | None]] = []
-    while True:
-        begin = within.at
-        name = within.word("the name of a partition column")
-        once.note(within, name, begin, "partition column")
-        value = within.until(lambda at: at.sees(","), "a value") if within.take("=") or within.take("==") else None
-        values.append((name, value))
-        if not within.take(","):
-            break
-    within.finish()
-    return tuple(values)
+    return here.bracketed(_partition_value, "partition column", itemgetter(0))
+
+
+def _partition_value(here: Cursor) -> tuple[str, Span | None]:
+    name = here.word("the name of a partition column")
+    return name, here.until("a value", ",") if here.take_one("=", "==") is not None else None
 
 
 def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
@@ -199,8 +193,8 @@ def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
     values = partition_in(here)
     lacking = [name for name, value in values if value is None]
     if lacking:
-        at = here.since(begin)
-        raise Unreadable(f"partition column {lacking[0]} has no value; write {lacking[0]} = value, or leave it out", at.start, at.end)
+        said = f"partition column {lacking[0]} has no value; write {lacking[0]} = value, or leave it out"
+        raise Unreadable(said, here.since(begin))
     return values
 
 
@@ -210,8 +204,8 @@ def update(here: Cursor) -> Update:
     alias = here.alias(NO_ALIAS)
     relations, called, qualifiers = _tables(here, target, alias)
     here.required("SET")
-    assignments = _assignments(here, qualifiers, lambda at: at.sees("WHERE"))
-    where = here.rest("a condition") if here.clause("WHERE") else None
+    assignments = _assignments(here, qualifiers, "WHERE")
+    where = here.until("a condition") if here.clause("WHERE") else None
     return Update(target, called, qualifiers, assignments, where, relations)
 
 
@@ -246,17 +240,16 @@ class _Assigned:
         return at
 
 
-def _assignments(here: Cursor, qualifiers: Qualifiers, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
-    """column = value, ... up to where `ends` says. Raises Unreadable for a column with two values."""
+def _assignments(here: Cursor, qualifiers: Qualifiers, *ends: str) -> tuple[Assignment, ...]:
+    """column = value, ... up to one of these phrases. Raises Unreadable for a column with two values."""
     assignments: list[Assignment] = []
     assigned = _Assigned(qualifiers)
     while True:
         name = here.name()
         column = assigned.note(here, name)
-        if not (here.take("=") or here.take("==")):
+        if here.take_one("=", "==") is None:
             raise here.unreadable("expected =")
-        value = here.until(lambda at: at.sees(",") or ends(at), "a value")
-        assignments.append(Assignment(column, value))
+        assignments.append(Assignment(column, here.until("a value", ",", *ends)))
         if not here.take(","):
             return tuple(assignments)
 
@@ -267,7 +260,7 @@ def delete(here: Cursor) -> Delete:
     target = here.name()
     alias = here.alias(NO_ALIAS)
     relations, called, qualifiers = _tables(here, target, alias)
-    where = here.rest("a condition") if here.clause("WHERE") else None
+    where = here.until("a condition") if here.clause("WHERE") else None
     return Delete(target, called, qualifiers, where, relations)
 
 
@@ -300,15 +293,14 @@ def merge(here: Cursor) -> Merge:
     named = [each.called for each in relations if each.start == source.start and each.changes is None]
     source_called = source_alias or (named[0] if named else None)
     here.expect("ON")
-    on = here.until(_is_clause, "a condition")
+    on = here.until("a condition", *_CLAUSES)
     clauses: list[MergeClause] = []
     while here.take("WHEN"):
         clauses.append(_clause(here, qualifiers))
     return Merge(target, called, qualifiers, source, source_called, on, tuple(clauses), evolves, relations)
 
 
-def _is_clause(here: Cursor) -> bool:
-    return here.sees("WHEN", "MATCHED") or here.sees("WHEN", "NOT", "MATCHED")
+_CLAUSES: Final = ("WHEN MATCHED", "WHEN NOT MATCHED")
 
 
 def _clause(here: Cursor, qualifiers: Qualifiers) -> MergeClause:
@@ -316,7 +308,7 @@ def _clause(here: Cursor, qualifiers: Qualifiers) -> MergeClause:
     here.expect("MATCHED")
     if kind == "not_matched" and here.take_one("BY TARGET", "BY SOURCE") == "BY SOURCE":
         kind = "not_matched_by_source"
-    condition = here.until(lambda at: at.sees("THEN"), "a condition") if here.take("AND") else None
+    condition = here.until("a condition", "THEN") if here.take("AND") else None
     here.expect("THEN")
     if kind != "not_matched" and here.take("DELETE"):
         return MergeClause(kind, "delete", condition)
@@ -324,7 +316,7 @@ def _clause(here: Cursor, qualifiers: Qualifiers) -> MergeClause:
         here.expect("SET")
         if here.take("*"):
             return MergeClause(kind, "update_all", condition)
-        return MergeClause(kind, "update", condition, _assignments(here, qualifiers, _is_clause))
+        return MergeClause(kind, "update", condition, _assignments(here, qualifiers, *_CLAUSES))
     if kind == "not_matched" and here.take("INSERT"):
         if here.take("*"):
             return MergeClause(kind, "insert_all", condition)
@@ -334,27 +326,18 @@ def _clause(here: Cursor, qualifiers: Qualifiers) -> MergeClause:
 
 def _inserted(here: Cursor, qualifiers: Qualifiers) -> tuple[Assignment, ...]:
     """(columns) VALUES (values)."""
-    listed, assigned = here.at, _Assigned(qualifiers)
-    names = [assigned.note(here, name) for name in _names(here)]
+    assigned, within = _Assigned(qualifiers), here.inside()
+    names: list[Span] = []
+    while not names or within.take(","):
+        names.append(assigned.note(here, within.name()))
+    within.finish()
     here.expect("VALUES")
     at = here.at
     values = here.inside().listed("a value")
     if len(names) != len(values):
         here.at = at
         raise here.unreadable(f"there are {len(values)} values for {len(names)} columns")
-    if not names:
-        here.at = listed
-        raise here.unreadable("expected the columns to insert")
     return tuple(Assignment(name, value) for name, value in zip(names, values, strict=True))
-
-
-def _names(here: Cursor) -> list[Name]:
-    within = here.inside()
-    names = [within.name()]
-    while within.take(","):
-        names.append(within.name())
-    within.finish()
-    return names
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {

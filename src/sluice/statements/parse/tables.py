@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from ...storage.dataclass import dataclass
 from .altering import Alter, DropPartitions, alter
@@ -26,45 +27,34 @@ class Foreign:
     relations: tuple[Relation, ...] = ()
 
 
-def _repair(here: Cursor) -> Foreign | None:
-    """MSCK REPAIR TABLE t."""
-    here.take("REPAIR")
-    return _named(here, "REPAIR") if here.take("TABLE") else None
-
-
-def _refresh(here: Cursor) -> Foreign | None:
-    """REFRESH TABLE t."""
-    return _named(here, "REFRESH") if here.take("TABLE") else None
-
-
-def _cache(here: Cursor) -> Foreign | None:
+def cache(here: Cursor) -> Foreign | None:
     """CACHE [LAZY] TABLE t, UNCACHE TABLE [IF EXISTS] t; with a query it makes a view, as always."""
     here.take("LAZY")
     has_query = any(token.upper in ("AS", "SELECT", "WITH", "FROM", "VALUES") for token in here.tokens[here.at : here.end])
     if has_query or not here.take("TABLE"):
         return None
     here.take("IF", "EXISTS")
-    return _named(here, "CACHE")
+    return _foreign("CACHE", here)
 
 
-def _load(here: Cursor) -> Foreign | None:
+def load(here: Cursor) -> Foreign | None:
     """LOAD DATA [LOCAL] INPATH '...' [OVERWRITE] INTO TABLE t."""
     while not here.is_done() and not here.take("INTO", "TABLE"):
         here.at += 1
-    return None if here.is_done() else _named(here, "LOAD")
+    return None if here.is_done() else _foreign("LOAD", here)
 
 
-def _explain(here: Cursor) -> Foreign | None:
+def explain(here: Cursor) -> Foreign | None:
     """EXPLAIN [EXTENDED ...] of a statement that changes rows."""
     here.take_one("EXTENDED", "FORMATTED", "CODEGEN", "COST")
     verb = here.take_one("DELETE FROM", "UPDATE", "MERGE INTO", "MERGE WITH SCHEMA EVOLUTION INTO", "INSERT INTO", "INSERT OVERWRITE")
     if verb is None:
         return None
     here.take("TABLE")
-    return _named(here, "EXPLAIN")
+    return _foreign("EXPLAIN", here)
 
 
-def _named(here: Cursor, what: str) -> Foreign:
+def _foreign(what: str, here: Cursor) -> Foreign:
     target = here.name()
     statement = Foreign(target, what, relations_in(here))
     here.at = here.end
@@ -84,7 +74,7 @@ class Create:
     columns: tuple[Column, ...]
     checks: tuple[Check, ...]
     key: tuple[str, ...]
-    provider: str | None
+    provider: str | None = None
     partitioned_by: tuple[Column, ...] = ()
     location: str | None = None
     comment: str | None = None
@@ -196,92 +186,55 @@ def _created(here: Cursor, how: str) -> Create | Clone | Like:
         return _cloned(here, target, how, shallow=depth == "SHALLOW CLONE")
     if here.take("LIKE"):
         return _like(here, target, how)
-    columns, checks, key = definitions_in(here.inside()) if here.sees("(") else ((), (), ())
-    clauses = _Clauses(target, {each.name.lower() for each in columns})
-    while not here.is_done() and not here.sees(";") and not here.sees("AS"):
-        clauses.read(here)
+    columns, checks, key = definitions_in(here) if here.sees("(") else ((), (), ())
+    said: dict[str, Any] = {}
+    while not here.is_done() and not here.sees("AS"):
+        _clause(here, target, columns, said)
     has_query = here.take("AS")
     here.clauses = Once()  # a query has its own
     relations = relations_in(here) if has_query else ()
-    query = here.rest("a query") if has_query else None
-    return Create(
-        target,
-        how,
-        columns,
-        checks,
-        key,
-        clauses.provider,
-        clauses.partitioned_by,
-        clauses.location,
-        clauses.comment,
-        clauses.properties,
-        query,
-        clauses.refused,
-        relations,
-        clauses.is_partitioned,
-        clauses.cluster_by,
-    )
+    query = here.until("a query") if has_query else None
+    return Create(target, how, columns, checks, key, query=query, relations=relations, **said)
 
 
-@dataclass(frozen=False, slots=True)
-class _Clauses:
-    """The clauses between a table's columns and its query, in any order, each once; `columns` are the names, in lower case."""
-
-    target: Name
-    columns: Collection[str] = ()
-    provider: str | None = None
-    partitioned_by: tuple[Column, ...] = ()
-    is_partitioned: bool = False
-    cluster_by: tuple[str, ...] = ()
-    location: str | None = None
-    comment: str | None = None
-    properties: dict[str, str] | None = None
-    refused: tuple[str, Span] | None = None
-
-    def read(self, here: Cursor) -> None:
-        """Read one clause."""
-        begin = here.at
-        if here.clause("USING"):
-            self.provider = ".".join(here.name().parts)
-        elif here.clause("PARTITIONED", "BY", of=_LAYOUT):
-            self._partitioned(here)
-        elif here.clause("CLUSTER", "BY", of=_LAYOUT):
-            columns = clustering_in(here)
-            if columns is None:
-                self.refused = ("CLUSTER BY AUTO", here.since(begin))
-            self.cluster_by = columns or ()
-        elif here.clause("LOCATION"):
-            self.location = location_in(here, self.target)
-        elif here.clause("COMMENT"):
-            self.comment = here.string("a comment")
-        elif here.clause("TBLPROPERTIES"):
-            self.properties = properties_in(here.inside())
-        else:
-            said = here.at
-            word = here.take_one("CLUSTERED BY", "OPTIONS", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
-            if word is None:
-                raise here.unreadable("expected USING, PARTITIONED BY, CLUSTER BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
-            if not here.is_done():
-                here.until(lambda at: any(at.sees(each) for each in _CLAUSES), "something")
-            self.refused = (word, here.since(said))
-
-    def _partitioned(self, here: Cursor) -> None:
-        self.is_partitioned, at = True, here.at
+def _clause(here: Cursor, target: Name, columns: Sequence[Column], said: dict[str, Any]) -> None:
+    """One of the clauses between a table's columns and its query, in any order, each once, by the fields of `Create`."""
+    begin = here.at
+    if here.clause("USING"):
+        said["provider"] = here.name().title
+    elif here.clause("PARTITIONED", "BY", of=_LAYOUT):
+        said["is_partitioned"], at = True, here.at
         if _has_functions(here.inside()):
-            self.refused = ("PARTITIONED BY with functions of columns", here.since(at))
+            said["refused"] = ("PARTITIONED BY with functions of columns", here.since(at))
             return
         here.at = at
-        self.partitioned_by = columns_in(here.inside())
-        twice = next((each for each in self.partitioned_by if each.type is not None and each.name.lower() in self.columns), None)
-        if twice is not None and twice.type is not None:
-            said = f"column {twice.name} is among the table's columns already; name it here without a type"
-            raise Unreadable(said, twice.type.start, twice.type.end)
+        said["partitioned_by"] = columns_in(here)
+        names = {each.name.lower() for each in columns}
+        for each in said["partitioned_by"]:
+            if each.type is not None and each.name.lower() in names:
+                raise Unreadable(f"column {each.name} is among the table's columns already; name it here without a type", each.type)
+    elif here.clause("CLUSTER", "BY", of=_LAYOUT):
+        cluster_by = clustering_in(here)
+        if cluster_by is None:
+            said["refused"] = ("CLUSTER BY AUTO", here.since(begin))
+        elif cluster_by:
+            said["cluster_by"] = cluster_by
+    elif here.clause("LOCATION"):
+        said["location"] = location_in(here, target)
+    elif here.clause("COMMENT"):
+        said["comment"] = here.string("a comment")
+    elif here.clause("TBLPROPERTIES"):
+        said["properties"] = properties_in(here)
+    else:
+        word = here.take_one("CLUSTERED BY", "OPTIONS", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
+        if word is None:
+            raise here.unreadable("expected USING, PARTITIONED BY, CLUSTER BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
+        if not here.is_done():
+            here.until("something", "USING", "PARTITIONED", "CLUSTER BY", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
+        said["refused"] = (word, here.since(begin))
 
 
 _LAYOUT: Final = "PARTITIONED BY or CLUSTER BY"
-
-
-_CLAUSES: Final = ("USING", "PARTITIONED", "CLUSTER BY", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
 
 
 def _has_functions(within: Cursor) -> bool:
@@ -304,10 +257,10 @@ def location_in(here: Cursor, target: Name) -> str:
 def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
     source = here.name()
     as_of, properties, location = None, None, None
-    while not here.is_done() and not here.sees(";"):
+    while not here.is_done():
         if here.clause("TBLPROPERTIES"):
-            properties = properties_in(here.inside())
-        elif here.sees("VERSION") or here.sees("TIMESTAMP"):
+            properties = properties_in(here)
+        elif here.sees_one("VERSION", "TIMESTAMP"):
             as_of = when(here)
         else:
             here.required("LOCATION")
@@ -317,12 +270,12 @@ def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
 
 def _like(here: Cursor, target: Name, how: str) -> Like:
     source = here.name()
-    clauses = _Clauses(target)
-    while not here.is_done() and not here.sees(";"):
-        clauses.read(here)
-        if clauses.refused is not None or clauses.is_partitioned or clauses.cluster_by or clauses.comment is not None:
+    said: dict[str, Any] = {}
+    while not here.is_done():
+        _clause(here, target, (), said)
+        if said.keys() - {"provider", "properties", "location"}:
             raise here.unreadable("a table like another takes USING, TBLPROPERTIES and LOCATION only")
-    return Like(target, how, source, clauses.provider, clauses.properties, clauses.location)
+    return Like(target, how, source, **said)
 
 
 def drop(here: Cursor) -> Drop | None:
@@ -343,7 +296,7 @@ def show(here: Cursor) -> Show | ShowTables | None:
     """SHOW: TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES, CREATE TABLE."""
     if here.take("TABLES"):
         namespace = here.name() if here.clause("IN") or here.clause("FROM") else None
-        has_pattern = here.clause("LIKE") or not (here.is_done() or here.sees(";"))
+        has_pattern = here.clause("LIKE") or not here.is_done()
         return ShowTables(namespace, here.string("a pattern") if has_pattern else None)
     if here.take("COLUMNS"):
         if here.take_one("IN", "FROM") is None:
@@ -368,28 +321,19 @@ def show(here: Cursor) -> Show | ShowTables | None:
 
 def describe(here: Cursor) -> Describe | None:
     """DESCRIBE: DETAIL, HISTORY and tables."""
-    if _is_word_before_name(here, "DETAIL"):
-        here.at += 1
-        here.take("TABLE")
-        return Describe(here.table(), "detail")
-    if _is_word_before_name(here, "HISTORY"):
-        here.at += 1
+    following = here.peek(1)  # without one the word is itself the name
+    if here.sees_one("DETAIL", "HISTORY") and following is not None and (following.names or following.kind == STRING):
+        what = here.word("DETAIL or HISTORY").lower()
         here.take("TABLE")
         target = here.table()
-        return Describe(target, "history", here.number("a number of versions") if here.clause("LIMIT") else None)
+        return Describe(target, what, here.number("a number of versions") if what == "history" and here.clause("LIMIT") else None)
     if here.take_one("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "SELECT", "WITH", "FROM", "VALUES"):
         return None
     here.take("TABLE")
     extended = here.take_one("EXTENDED", "FORMATTED") is not None
     target = here.name()
-    column = ".".join(here.name().parts) if not (here.is_done() or here.sees(";")) else None
+    column = None if here.is_done() else here.name().title
     return Describe(target, "table", extended=extended, column=column)
-
-
-def _is_word_before_name(here: Cursor, word: str) -> bool:
-    """Whether the word comes next, and is not itself the name."""
-    following = here.peek(1)
-    return here.sees(word) and following is not None and (following.names or following.kind == STRING)
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
@@ -401,12 +345,13 @@ READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] =
     ("SHOW",): show,
     ("DESCRIBE",): describe,
     ("DESC",): describe,
-    ("MSCK",): _repair,
-    ("REPAIR",): _repair,
-    ("REFRESH",): _refresh,
-    ("CACHE",): _cache,
-    ("UNCACHE",): _cache,
-    ("LOAD", "DATA"): _load,
-    ("EXPLAIN",): _explain,
+    ("MSCK", "REPAIR", "TABLE"): partial(_foreign, "REPAIR"),
+    ("MSCK", "TABLE"): partial(_foreign, "REPAIR"),
+    ("REPAIR", "TABLE"): partial(_foreign, "REPAIR"),
+    ("REFRESH", "TABLE"): partial(_foreign, "REFRESH"),
+    ("CACHE",): cache,
+    ("UNCACHE",): cache,
+    ("LOAD", "DATA"): load,
+    ("EXPLAIN",): explain,
 }
 """The reader of what follows these words; it returns None for a statement that is Spark's alone."""

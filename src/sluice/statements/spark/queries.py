@@ -1,38 +1,202 @@
-"""Queries: every table of sluice in them is a temporary view, and all are read as of one moment. A name may also be Spark's.
+"""A request to carry out a statement in a Spark session, and its queries. Values of parameters are literals that Spark makes.
 
-Results are DataFrames, also of what sluice answers itself; the shell gets their rows as Arrow data.
+Every table of sluice in a query is a temporary view, and all are read as of one moment. A name may also be Spark's. Results are
+DataFrames, also of what sluice answers itself; the shell gets their rows as Arrow data.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType, YearMonthIntervalType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType, YearMonthIntervalType
 
-from ...spark_integration.active_session import use_session
-from ...spark_integration.jvm import analysed, class_in_jvm
+from ...spark_integration.active_session import is_classic, sparks_catalog, use_session, user_metadata_of, when_stopped
+from ...spark_integration.jvm import analysed, class_in_jvm, items
+from ...spark_integration.options import default_storage_options
+from ...spark_integration.rows.assignments import check_by_spark
+from ...spark_integration.rows.conditions import predicate_text
 from ...spark_integration.rows.instructions import rows_so_far
 from ...spark_integration.scan.file_index import files_read
 from ...spark_integration.scan.read import read_snapshot
 from ...spark_integration.schemas import to_spark
+from ...spark_integration.session.names import default_format, has_delta_lake, is_sluice
+from ...storage.caches import ForkSafeLock
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...storage.schema.datatypes import StructType as SluiceStruct
 from ...tables.read.table_snapshot import TableSnapshot
-from ..parse.cursor import Name
-from ..parse.reading import Other
+from ...tables.transaction import Transaction
+from ...tables.write.terms import ChangeArgs
+from ..parse.cursor import Name, Span
+from ..parse.reading import Other, parameters_in
 from ..parse.relations import Relation
-from ..places import edits_of, not_found, relations_of_sluice, similar_names
+from ..places import edits_of, known_place, not_found, relations_of_sluice, similar_names
 from ..reports import Answer
-from ..request import Edit
-from ..sources import Bound, ChangeRange, Source, TransactionRows, latest
-from .request import SparkRequest
+from ..request import Edit, Locks, Place, Request
+from ..sources import Bound, ChangeRange, Source, latest
+
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRequest(Request):
+    """A statement, and the session that runs it."""
+
+    spark: SparkSession
+    text: str
+    args: Mapping[str, Any] | Sequence[Any] | None
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] | None = None
+    if_version: int | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of the object store."""
+        return default_storage_options() if self.storage_options is None else dict(self.storage_options)
+
+    @property
+    def terms(self) -> ChangeArgs:
+        """The terms of a statement's commit. The session's configuration gives the text for the history."""
+        return {"if_version": self.if_version, "user_metadata": user_metadata_of(self.spark)}
+
+    @property
+    def has_delta_lake(self) -> bool:
+        """Whether the session has Delta Lake's extension."""
+        return has_delta_lake(self.spark)
+
+    @property
+    def may_keep_short(self) -> bool:
+        """Whether Delta Lake's setting says so."""
+        return str(self.spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
+
+    @property
+    def locks(self) -> Locks:
+        """The leases of the session."""
+        with _guard:
+            return _of_sessions.setdefault(self.spark, Locks())
+
+    def under_locks(self) -> AbstractContextManager[None]:
+        """What this thread commits in the block depends on the leases of the session, also on those that another thread took."""
+        with _guard:
+            locks = _of_sessions.get(self.spark)
+        return nullcontext() if locks is None else locks.bound()
+
+    def place_of(self, name: Name) -> Place | None:
+        """As for `spark.table`, Spark's own views and tables come first, unless sluice is the session's default format."""
+        if name.path is not None:
+            return known_place(self, name) if is_sluice(name.parts[0], self.spark) else None
+        if len(name.parts) > 2 or (not is_sluice(default_format(self.spark), self.spark) and self.is_own(name)):
+            return None
+        return known_place(self, name)
+
+    def is_own(self, name: Name) -> bool:
+        """Whether Spark has a view or a table of this name."""
+        return sparks_catalog(self.spark).tableExists(name.quoted)
+
+    @property
+    def overwrites_partitions(self) -> bool:
+        """Whether an overwrite that names no rows replaces the partitions of the new ones, as the session's setting says."""
+        return str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
+
+    def condition(self, span: Span, schema: SluiceStruct, what: str) -> str:
+        """The condition as Spark's analyser resolves it."""
+        return predicate_text(self.spark, schema, self.expression(span), what)
+
+    def check_columns(self, schema: SluiceStruct) -> None:
+        """Have Spark resolve defaults and generation expressions."""
+        check_by_spark(self.spark, schema)
+
+    def literal(self, value: Any) -> str:
+        """The value of a parameter, or a Column without columns in it, as Spark takes one."""
+        if isinstance(value, str):
+            return quoted_text(value)
+        selected = SparkSession.sql(self.spark, "SELECT :value AS value", {"value": value})
+        if isinstance(selected.schema["value"].dataType, StringType):
+            [[text]] = selected.collect()
+            return "CAST(NULL AS STRING)" if text is None else quoted_text(text)
+        plan = analysed(selected)
+        if plan.nodeName() != "Project":
+            raise InvalidRequest(f"the parameter {value!r} is no literal; give a value, or a Column made of literals")
+        [named] = items(plan.expressions())
+        tree = named.child() if named.nodeName() == "Alias" else named
+        return f"({tree.sql()})" if tree.nodeName() != "Literal" else str(tree.sql())
+
+    def by_spark(self, edits: Sequence[Edit] = ()) -> DataFrame:
+        """Have Spark run the whole text with these edits, and with the parameters that are left in it; those by name may be more."""
+        args: Any = self.args
+        if args is not None and not isinstance(args, Mapping):
+            marks = [each for each in parameters_in(self.text) if each.name is None]
+            gone = {mark.number for mark in marks if any(each.start <= mark.at.start and mark.at.end <= each.end for each in edits)}
+            args = [value for number, value in enumerate(args) if number not in gone] or None
+        return self.spark_sql(self.edited((Span(0, len(self.text)),), edits), args)
+
+    def require_readable(self) -> None:
+        """Raise Spark's ParseException if it cannot read the text as it was typed."""
+        classic: Any = self.spark
+        if is_classic(classic):
+            classic._jsparkSession.sessionState().sqlParser().parsePlan(self.text)
+
+    def spark_sql(self, text: str, args: Any = None) -> DataFrame:
+        """PySpark's own `spark.sql`."""
+        if not is_classic(self.spark):  # over Spark Connect
+            return self.spark.sql(text, args)
+        return SparkSession.sql(self.spark, text, args)
+
+    def query(self, spans: Sequence[Span], edits: Sequence[Edit]) -> DataFrame:
+        """The rows of the query in these parts of the text; the other parts are blank, so that Spark's messages have the right lines."""
+        bound = [each for span in spans for each in self.bound(span)]
+        return self.spark_sql(self.edited(spans, [*edits, *bound]))
+
+    def evaluate(self, span: Span, kind: str | None = None) -> Any:
+        """What an expression without columns gives, as a type of Spark's if one is given; None for null."""
+        value = f"({self.expression(span)})"
+        [[result]] = self.spark_sql(f"SELECT {value if kind is None else f'CAST({value} AS {kind})'}").collect()
+        return result
+
+    def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
+        """What SELECT with these columns gives of rows."""
+        view = f"__sluice_{uuid.uuid4().hex}"
+        self.spark.createDataFrame(rows).createTempView(view)
+        try:
+            return self.spark_sql(f"SELECT {self.expression(columns)} FROM `{view}`").toArrow()  # noqa: S608 - values are literals
+        finally:
+            self.spark.catalog.dropTempView(view)
+
+    def instant(self, span: Span, text: str | None) -> float | None:
+        """Milliseconds since the epoch, of what Spark casts to a time in the session's time zone; None for what is no time."""
+        value = f"({self.expression(span)})" if text is None else text
+        [[at]] = self.spark_sql(f"SELECT unix_millis(TRY_CAST({value} AS TIMESTAMP_LTZ))").collect()
+        return None if at is None else int(at)
+
+
+_of_sessions: Final[dict[SparkSession, Locks]] = {}
+_guard: Final = ForkSafeLock()
+
+
+@when_stopped
+def _release_all() -> None:
+    """Spark stops, and with it all sessions of the process."""
+    with _guard:
+        everything = list(_of_sessions.values())
+        _of_sessions.clear()
+    for each in everything:
+        each.release()
+
+
+def quoted_text(text: str) -> str:
+    """A text as a literal; in hexadecimal digits if it has a character that means something in one."""
+    if text.isprintable() and not set(text) & set("'\"\\`"):
+        return f"'{text}'"
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def query(request: SparkRequest, statement: Other) -> DataFrame:
@@ -90,23 +254,21 @@ def views_of(request: SparkRequest, sources: Sequence[Source]) -> Iterator[list[
         edits: list[Edit] = []
         for source in sources:
             names.append(f"__sluice_{uuid.uuid4().hex}")
-            _rows(request, source).createTempView(names[-1])
-            edits += edits_of(request.text, source.relation, names[-1], source.columns)
+            rows = source.rows
+            if isinstance(rows, ChangeRange):
+                read = _changed_rows(request, source.table.location, rows)
+            elif isinstance(rows, Transaction):
+                read = rows_so_far(rows, request.spark)
+            else:
+                assert isinstance(rows, TableSnapshot)
+                options = {} if request.coordinator is None else {"coordinator": request.coordinator}
+                read = read_snapshot(request.spark, rows, request.options, told=options, chosen=not source.relation.is_current)
+            read.createTempView(names[-1])
+            edits += edits_of(request.text, source.relation, names[-1], source.struct.names)
         yield edits
     finally:
         for name in names:
             request.spark.catalog.dropTempView(name)
-
-
-def _rows(request: SparkRequest, source: Source) -> DataFrame:
-    rows, table = source.rows, source.table
-    if isinstance(rows, ChangeRange):
-        return _changed_rows(request, table.location, rows)
-    if isinstance(rows, TransactionRows):
-        return rows_so_far(rows.part, request.spark)
-    assert isinstance(rows, TableSnapshot)
-    options = {} if request.coordinator is None else {"coordinator": request.coordinator}
-    return read_snapshot(request.spark, rows, request.options, told=options, chosen=not source.relation.is_current)
 
 
 def _changed_rows(request: SparkRequest, location: str, changes: ChangeRange) -> DataFrame:
@@ -155,20 +317,17 @@ def as_arrow(frame: DataFrame) -> pa.Table:
 
 
 def _in_arrow(kind: DataType) -> bool:
-    inside: list[Any] = [kind]
-    while inside:
-        each = inside.pop()
-        if isinstance(each, ArrayType):
-            inside.append(each.elementType)
-        elif isinstance(each, MapType):
-            inside += [each.keyType, each.valueType]
-        elif isinstance(each, StructType):
-            inside += [field.dataType for field in each.fields]
-        elif isinstance(each, VariantType):
+    match kind:
+        case ArrayType():
+            return _in_arrow(kind.elementType)
+        case MapType():
+            return _in_arrow(kind.keyType) and _in_arrow(kind.valueType)
+        case StructType():
+            return all(_in_arrow(field.dataType) for field in kind.fields)
+        case VariantType():
             return False
-        else:
-            try:
-                to_arrow_type(each)
-            except Exception:  # noqa: BLE001 - PySpark has a class for each reason
-                return False
+    try:
+        to_arrow_type(kind)
+    except Exception:  # noqa: BLE001 - PySpark has a class for each reason
+        return False
     return True

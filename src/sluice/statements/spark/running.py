@@ -13,14 +13,14 @@ from ...spark_integration.active_session import is_classic
 from ...spark_integration.errors import as_spark_users_know
 from ...storage.arguments import checked
 from ...storage.errors import UnsupportedFeature
-from ..parse.compound import Atomic, ExplainConflict
+from ..parse.concurrency import Atomic, ExplainConflict
 from ..parse.reading import Statement, bare, read
 from ..parse.rows import Delete, Insert, Merge, Update
 from ..parse.tables import Create
 from ..places import relations_of_sluice
 from ..run import run
 from . import engine
-from .request import SparkRequest
+from .queries import SparkRequest
 
 
 @checked

@@ -37,38 +37,6 @@ class _Malformed(ValueError):
     """Raised when a JSON value violates the protocol."""
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise _Malformed(f"must be text, not {value!r}")
-    return value
-
-
-def _long(value: Any) -> int:
-    if type(value) is not int or not LONG_MIN <= value <= LONG_MAX:
-        raise _Malformed(f"must be a 64-bit integer, not {value!r}")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _Malformed(f"must be true or false, not {value!r}")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if type(value) is not list:
-        raise _Malformed(f"must be a list of text, not {value!r}")
-    return tuple(_text(item) for item in value)
-
-
-def _text_map(value: Any) -> dict[str, str]:
-    return {name: _text(item) for name, item in _object(value).items()}
-
-
-def _nullable_text_map(value: Any) -> dict[str, str | None]:
-    return {name: None if item is None else _text(item) for name, item in _object(value).items()}
-
-
 def _object(value: Any) -> dict[str, Any]:
     if type(value) is not dict:
         raise _Malformed(f"must be an object, not {value!r}")
@@ -77,68 +45,67 @@ def _object(value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
+    """A field: its attribute, its name on the wire, what JSON its values are, and whether texts inside of them may be null."""
+
     attribute: str
     wire: str
-    read: Callable[[Any], Any]
+    json: type[Any]
+    what: str
+    nullable: bool
     required: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """How one record class is written: `defaults` replace fields that old writers omitted."""
+    """How one record class is written. `required` has the wire names of the attributes that must be there."""
 
     cls: type[Any]
     name: str
     by_wire: Mapping[str, _Field]
-    required: frozenset[str]
-    defaults: Mapping[str, Any]
-    plain: Mapping[str, _Field]
-    """The fields that need no conversion: commits have millions of lines."""
-    needed: frozenset[str]
-    """The attributes of the required fields."""
+    required: Mapping[str, str]
+    defaults: Mapping[str, Callable[[], Any]]
+    """Makes the attributes that old writers omitted."""
+    nested: str | None
+    """The field that is an object with fields of its own."""
 
 
-def _camel(attribute: str) -> str:
+def camel(attribute: str) -> str:
+    """The protocol's name of an attribute."""
     head, *rest = attribute.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
 
-# Fields that are objects, and attributes that are inside one.
-_NOT_PLAIN = frozenset({"deletionVector", "format", "formatProvider", "formatOptions"})
-
-
-# How a field is read, by its type; those that may be None are absent, or null.
-_READS: Mapping[str, Callable[[Any], Any]] = {
-    "str": _text,
-    "int": _long,
-    "bool": _flag,
-    "tuple[str, ...]": _texts,
-    "Mapping[str, str]": _text_map,
-    "Mapping[str, str | None]": _nullable_text_map,
-    "DeletionVector": _object,
+# What JSON a field is, by its type; those that may be None are absent, or null.
+_JSON: Mapping[str, tuple[type[Any], str]] = {
+    "str": (str, "text"),
+    "int": (int, "a 64-bit integer"),
+    "bool": (bool, "true or false"),
+    "tuple[str, ...]": (list, "a list of text"),
+    "Mapping[str, str]": (dict, "an object"),
+    "Mapping[str, str | None]": (dict, "an object"),
+    "DeletionVector": (dict, "an object"),
 }
+# No fields of their own on the wire: `format` holds two of them.
+_INSIDE = frozenset({"extra", "format_provider", "format_options"})
 
 
-def _record(cls: type[Any], name: str, defaults: Mapping[str, Any] | None = None) -> _Record:
-    columns = [
-        _Field(
-            each.name, _camel(each.name), _READS[str(each.type).removesuffix(" | None")], each.default is each.default_factory is MISSING
-        )
-        for each in fields(cls)
-        if each.name != "extra"
-    ]
-    required = frozenset(each.wire for each in columns if each.required) - (defaults or {}).keys()
+def _record(cls: type[Any], name: str, nested: str | None = None, defaults: Mapping[str, Callable[[], Any]] | None = None) -> _Record:
+    columns: list[_Field] = []
+    for each in fields(cls):
+        if each.name not in _INSIDE:
+            kind = str(each.type).removesuffix(" | None")
+            required = each.default is each.default_factory is MISSING and each.name not in (defaults or {})
+            columns.append(_Field(each.name, camel(each.name), *_JSON[kind], nullable=kind.endswith("| None]"), required=required))
     by_wire = {each.wire: each for each in columns}
-    plain = {wire: each for wire, each in by_wire.items() if wire not in _NOT_PLAIN}
-    return _Record(cls, name, by_wire, required, defaults or {}, plain, frozenset(by_wire[wire].attribute for wire in required))
+    return _Record(cls, name, by_wire, {each.attribute: each.wire for each in columns if each.required}, defaults or {}, nested)
 
 
 _VECTOR = _record(DeletionVector, "deletionVector")
 _RECORDS = (
-    _record(AddFile, "add"),
-    _record(RemoveFile, "remove"),
+    _record(AddFile, "add", nested="deletionVector"),
+    _record(RemoveFile, "remove", nested="deletionVector"),
     _record(AddCDCFile, "cdc"),
-    _record(Metadata, "metaData", {"configuration": {}, "partitionColumns": [], "schemaString": ""}),
+    _record(Metadata, "metaData", nested="format", defaults={"configuration": dict, "partition_columns": tuple, "schema_string": str}),
     _record(Protocol, "protocol"),
     _record(Txn, "txn"),
     _record(DomainMetadata, "domainMetadata"),
@@ -174,7 +141,8 @@ def decode(line: bytes) -> Action:
     try:
         return action_of(loads(line))
     except ValueError as cause:
-        raise CorruptLogFile(f"{_shown(line)} is not an action of the Delta protocol: {cause}", reason=str(cause)) from cause
+        shown = repr(line[:200].decode(errors="replace") + ("" if len(line) <= 200 else "..."))
+        raise CorruptLogFile(f"{shown} is not an action of the Delta protocol: {cause}", reason=str(cause)) from cause
 
 
 def decode_commit(data: Text, *, name: str) -> tuple[Action, ...]:
@@ -201,7 +169,7 @@ class _Actions(Iterable[Action]):
 
 def actions_of(text: Text, *, name: str) -> Iterable[Action]:
     """The actions of a commit, for repeated iteration: a tuple, or decoded one by one from a long text."""
-    return decode_commit(text, name=name) if isinstance(text, bytes) else _Actions(text, name)
+    return tuple(decode_text(text, name=name)) if isinstance(text, bytes) else _Actions(text, name)
 
 
 def without_files(actions: Iterable[Action]) -> Iterator[Action]:
@@ -212,11 +180,12 @@ def without_files(actions: Iterable[Action]) -> Iterator[Action]:
 
 def decode_text(text: Text, *, name: str, files: bool = True) -> Iterator[Action]:
     """Decode actions one after the other, from a text that may be long. Without `files`, omits file actions in the usual spelling."""
-    empty = True
+    empty, state = True, "truncated"
     broken: tuple[int, ValueError] | None = None
     for number, line in enumerate(lines(text), start=1):
-        if broken is not None:  # not the last line
-            raise _no_json(name, *broken, "damaged") from broken[1]
+        if broken is not None:
+            state = "damaged"  # it is not the last line
+            break
         if not line.strip():
             continue
         empty = False
@@ -232,13 +201,11 @@ def decode_text(text: Text, *, name: str, files: bool = True) -> Iterator[Action
         except ValueError as cause:
             broken = number, cause
     if broken is not None:
-        raise _no_json(name, *broken, "truncated") from broken[1]
+        number, no_json = broken
+        problem = f"is not JSON: {no_json}; the file is {state}: restore it from a copy, do not delete it"
+        raise _corrupt_line(name, number, problem, no_json) from no_json
     if empty:
         raise CorruptLogFile(f"{name} is empty: restore it from a copy, do not delete it", file=name, line=1, reason="empty")
-
-
-def _no_json(name: str, number: int, cause: ValueError, what: str) -> CorruptLogFile:
-    return _corrupt_line(name, number, f"is not JSON: {cause}; the file is {what}: restore it from a copy, do not delete it", cause)
 
 
 def _corrupt_line(name: str, number: int, problem: str, cause: ValueError) -> CorruptLogFile:
@@ -283,54 +250,49 @@ def _read(record: _Record, body: Mapping[str, Any]) -> Any:
     values: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for wire, value in body.items():
-        column = record.plain.get(wire)
-        if column is not None:
-            if value is not None:
-                values[column.attribute] = _checked(column, value)
-        elif wire in _NESTED and record.cls in _NESTED[wire].owners:
-            rest = _NESTED[wire].read(value, values) if value is not None else {}
+        if wire == record.nested:
+            rest = _NESTED[wire](value, values) if value is not None else {}
             if rest:
                 extra[wire] = rest
-        else:
+        elif (column := record.by_wire.get(wire)) is None:
             extra[wire] = value
-    for wire, default in record.defaults.items():
-        values.setdefault(record.by_wire[wire].attribute, record.by_wire[wire].read(default))
-    if not record.needed <= values.keys():
-        missing = sorted(wire for wire in record.required if record.by_wire[wire].attribute not in values)
+        elif value is not None:
+            values[column.attribute] = _value(column, value)
+    for attribute, make in record.defaults.items():
+        values.setdefault(attribute, make())
+    if not record.required.keys() <= values.keys():
+        missing = sorted(wire for attribute, wire in record.required.items() if attribute not in values)
         raise _Malformed(f"lacks {', '.join(missing)}")
     return record.cls(**values, extra=extra) if extra else record.cls(**values)
 
 
-def _checked(column: _Field, value: Any) -> Any:
-    try:
-        return column.read(value)
-    except _Malformed as cause:
-        raise _Malformed(f"{column.wire} {cause}") from None
+def _value(column: _Field, value: Any) -> Any:
+    """A field's value, as the record has it: one function for all, since commits have millions of lines."""
+    if type(value) is not column.json or (column.json is int and not LONG_MIN <= value <= LONG_MAX):
+        raise _Malformed(f"{column.wire} must be {column.what}, not {value!r}")
+    if column.json is not list and column.json is not dict:
+        return value
+    for item in value if column.json is list else value.values():
+        if type(item) is not str and not (item is None and column.nullable):
+            raise _Malformed(f"{column.wire} must be text, not {item!r}")
+    return tuple(value) if column.json is list else value
 
 
 def _body(record: _Record, action: Any) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for wire, column in record.by_wire.items():
         value = getattr(action, column.attribute)
-        if value is not None and wire not in _INNER:
-            body[wire] = _vector_body(value) if isinstance(value, DeletionVector) else value
+        if value is not None:
+            body[wire] = _body(_VECTOR, value) if isinstance(value, DeletionVector) else value
     if isinstance(action, Metadata):
         body["format"] = {"provider": action.format_provider, "options": action.format_options}
         if not action.schema_string:
             del body["schemaString"]
-    if action.extra:
+    if record is not _VECTOR and action.extra:
         require_json(action.extra)
         for wire, value in action.extra.items():
             body[wire] = {**body[wire], **value} if wire in _NESTED and wire in body else value
     return body
-
-
-@dataclass(frozen=True, slots=True)
-class _Nested:
-    """A field that is an object: `read` fills the record's values and returns the unknown fields."""
-
-    owners: frozenset[type[Any]]
-    read: Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
 def _read_vector(value: Any, values: dict[str, Any]) -> dict[str, Any]:
@@ -339,28 +301,17 @@ def _read_vector(value: Any, values: dict[str, Any]) -> dict[str, Any]:
     return {wire: inner for wire, inner in value.items() if wire not in known}
 
 
+_PROVIDER = _Field("format_provider", "format", *_JSON["str"], nullable=False, required=False)
+_OPTIONS = _Field("format_options", "format", *_JSON["Mapping[str, str]"], nullable=False, required=False)
+
+
 def _read_format(value: Any, values: dict[str, Any]) -> dict[str, Any]:
     rest = dict(_object(value))
-    provider, options = rest.pop("provider", None), rest.pop("options", None)
-    if provider is not None:
-        values["format_provider"] = _text(provider)
-    if options is not None:
-        values["format_options"] = _text_map(options)
+    for name, column in (("provider", _PROVIDER), ("options", _OPTIONS)):
+        if (inner := rest.pop(name, None)) is not None:
+            values[column.attribute] = _value(column, inner)
     return rest
 
 
-def _vector_body(vector: DeletionVector) -> dict[str, Any]:
-    return {wire: value for wire, column in _VECTOR.by_wire.items() if (value := getattr(vector, column.attribute)) is not None}
-
-
-_NESTED = {
-    "deletionVector": _Nested(frozenset({AddFile, RemoveFile}), _read_vector),
-    "format": _Nested(frozenset({Metadata}), _read_format),
-}
-# Attributes of Metadata that are inside `format`, and so have no field of their own on the wire.
-_INNER = frozenset({"formatProvider", "formatOptions"})
-
-
-def _shown(line: bytes) -> str:
-    text = line[:200].decode(errors="replace")
-    return repr(text if len(line) <= 200 else text + "...")
+# Fields that are objects: each fills the record's values, and returns the unknown fields.
+_NESTED: Mapping[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {"deletionVector": _read_vector, "format": _read_format}

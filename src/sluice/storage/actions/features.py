@@ -56,12 +56,20 @@ _WRITABLE: Final = _READABLE | {
 }
 
 
-def _switched_on(key: str) -> Callable[[Metadata], bool]:
-    return lambda metadata: metadata.configuration.get(key, "false").lower() == "true"
+def _is_on(key: str, metadata: Metadata) -> bool:
+    return metadata.configuration.get(key, "false").lower() == "true"
 
 
-def _on_a_column(prefix: str) -> Callable[[Metadata], bool]:
-    return lambda metadata: any(key.startswith(prefix) for each in _columns(metadata) for key in each.get("metadata") or {})
+def _has_identity_columns(metadata: Metadata) -> bool:
+    try:
+        schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
+    except ValueError as cause:
+        raise CorruptLogFile(
+            f"the schema in the newest metaData action is not JSON: {cause}; ask the engine that wrote it", reason=str(cause)
+        ) from cause
+    structs = [node for node in _nodes(schema) if isinstance(node, dict) and node.get("type") == "struct"]
+    fields = [each for node in structs for each in node.get("fields") or []]
+    return any(key.startswith("delta.identity.") for each in fields for key in each.get("metadata") or {})
 
 
 def _maps_columns(metadata: Metadata) -> bool:
@@ -71,7 +79,7 @@ def _maps_columns(metadata: Metadata) -> bool:
 # Features that require nothing until something uses them; a table with any other unsupported feature is refused.
 _IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
     "columnMapping": _maps_columns,
-    "identityColumns": _on_a_column("delta.identity."),
+    "identityColumns": _has_identity_columns,
 }
 
 
@@ -222,15 +230,23 @@ def is_managed(protocol: Protocol) -> bool:
     return SLUICE_FEATURE in writer_features(protocol)
 
 
-def in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether the table's commits have in-commit timestamps: the property says so, and the protocol lists the feature."""
-    return "inCommitTimestamp" in writer_features(protocol) and _switched_on(ICT_ENABLED_KEY)(metadata)
+def in_commit_timestamps(protocol: Protocol | None, metadata: Metadata | None) -> bool:
+    """Whether the table's commits have in-commit timestamps: the property says so, and the protocol lists the feature.
+
+    False as long as one of the two actions is not known.
+    """
+    return (
+        protocol is not None
+        and metadata is not None
+        and "inCommitTimestamp" in writer_features(protocol)
+        and _is_on(ICT_ENABLED_KEY, metadata)
+    )
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether new deletion vectors may be written; existing ones are applied in any case."""
     named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
-    return named and _switched_on(DELETION_VECTORS_KEY)(metadata)
+    return named and _is_on(DELETION_VECTORS_KEY, metadata)
 
 
 def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
@@ -242,19 +258,6 @@ def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
         features=features,
         access=access,
     )
-
-
-def _columns(metadata: Metadata) -> Iterator[dict[str, Any]]:
-    """The fields of the schema, including nested ones, as JSON."""
-    try:
-        schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
-    except ValueError as cause:
-        raise CorruptLogFile(
-            f"the schema in the newest metaData action is not JSON: {cause}; ask the engine that wrote it", reason=str(cause)
-        ) from cause
-    for node in _nodes(schema):
-        if isinstance(node, dict) and node.get("type") == "struct":
-            yield from node.get("fields") or []
 
 
 def _nodes(kind: Any) -> Iterator[Any]:

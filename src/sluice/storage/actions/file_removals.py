@@ -1,16 +1,27 @@
-"""The actions that take files out of a table ("Add File and Remove File" in PROTOCOL.md)."""
+"""The actions that take files out of a table ("Add File and Remove File" in PROTOCOL.md), and where their rows went.
+
+A compaction keeps the order of its sources' live rows, so that a concurrent delete can be carried over without reading data. The tag
+`sluice.moved` of each remove action records which of them became which rows of which new file. Checkpoints do not keep tags of removes:
+the record lives as long as the commit file, which is as long as a concurrent transaction may need it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .lineage import Moved, with_moves
+from ..dataclass import dataclass
+from ..errors import CorruptLogFile
 from .records import Action, AddFile, DeletionVector, RemoveFile, record_count
+
+MOVED_TAG = "sluice.moved"
+_BASE_TAG = "sluice.movedFrom"
 
 _ROWS_AT_ONCE: Final = 4096
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector", "base_row_id", "default_row_commit_version")
@@ -63,27 +74,18 @@ class Removals(Collection[RemoveFile]):
         return int(self._files.num_rows)
 
     def __iter__(self) -> Iterator[RemoveFile]:
-        batches = self._files.to_batches(max_chunksize=_ROWS_AT_ONCE)
-        removals = (self._removal(row) for batch in batches for row in batch.to_pylist())
-        return removals if self._moves is None else map(with_moves, removals, self._moves)
+        moves = None if self._moves is None else iter(self._moves)
+        for batch in self._files.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                vector = row["deletion_vector"]
+                row["deletion_vector"] = None if vector is None else DeletionVector(**vector)
+                row["partition_values"] = dict(row["partition_values"] or ())  # null in some writers' checkpoints
+                row["stats"] = _row_count(row["stats"])
+                remove = RemoveFile(data_change=self._data_change, deletion_timestamp=self._now_ms, extended_file_metadata=True, **row)
+                yield remove if moves is None else with_moves(remove, next(moves))
 
     def __contains__(self, action: object) -> bool:
         return any(each == action for each in self)
-
-    def _removal(self, row: dict[str, Any]) -> RemoveFile:
-        vector = row["deletion_vector"]
-        return RemoveFile(
-            path=row["path"],
-            data_change=self._data_change,
-            deletion_timestamp=self._now_ms,
-            extended_file_metadata=True,
-            partition_values=dict(row["partition_values"] or ()),  # null in some writers' checkpoints
-            size=row["size"],
-            deletion_vector=None if vector is None else DeletionVector(**vector),
-            base_row_id=row["base_row_id"],
-            default_row_commit_version=row["default_row_commit_version"],
-            stats=_row_count(row["stats"]),
-        )
 
     @staticmethod
     def least_bytes(files: pa.Table) -> int:
@@ -120,3 +122,59 @@ class Actions(Collection[Action]):
 
     def __contains__(self, action: object) -> bool:
         return any(action in part for part in self._parts)
+
+
+# -- where rows went -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Live rows [`first`, `first` + `count`) of a source are rows [`offset`, `offset` + `count`) of the file at `path`.
+
+    Live rows are counted in the source's order, without those in its deletion vector (the remove's); rows of the new file
+    are counted physically, from 0.
+    """
+
+    path: str
+    first: int
+    count: int
+    offset: int
+
+
+def with_moves(remove: RemoveFile, moves: Sequence[Moved]) -> RemoveFile:
+    """The remove action of a compacted source, with the new places of its live rows."""
+    text = orjson.dumps([astuple(each) for each in moves]).decode()
+    return replace(remove, tags={**(remove.tags or {}), MOVED_TAG: text})
+
+
+def moved_rows(remove: RemoveFile) -> tuple[Moved, ...] | None:
+    """Where a removed file's live rows went, in order; None if the commit does not say. Raises CorruptLogFile."""
+    text = (remove.tags or {}).get(MOVED_TAG)
+    if text is None:
+        return None
+    try:
+        return tuple(Moved(str(path), int(first), int(count), int(offset)) for path, first, count, offset in orjson.loads(text))
+    except (ValueError, TypeError) as cause:
+        raise CorruptLogFile(
+            f"the tag {MOVED_TAG} of the removed file {remove.path!r} is not a list of moves: {text!r}", path=remove.path
+        ) from cause
+
+
+def with_base(remove: RemoveFile, vector: DeletionVector | None) -> RemoveFile:
+    """The remove action for a source that got a newer vector since it was compacted; `vector` is the one at compaction."""
+    text = orjson.dumps(None if vector is None else asdict(vector)).decode()
+    return replace(remove, tags={**(remove.tags or {}), _BASE_TAG: text})
+
+
+def moved_from(remove: RemoveFile) -> DeletionVector | None:
+    """A source's vector when it was compacted: its rows were already deleted and moved nowhere. Raises CorruptLogFile."""
+    text = (remove.tags or {}).get(_BASE_TAG)
+    if text is None:
+        return remove.deletion_vector
+    try:
+        fields = orjson.loads(text)
+        return None if fields is None else DeletionVector(**fields)
+    except (ValueError, TypeError) as cause:
+        raise CorruptLogFile(
+            f"the tag {_BASE_TAG} of the removed file {remove.path!r} is not a vector: {text!r}", path=remove.path
+        ) from cause

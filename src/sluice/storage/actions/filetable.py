@@ -6,26 +6,26 @@ A snapshot may have a million files, so Python objects are made only for rows th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, reduce
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from functools import cache, partial, reduce
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..caches import Once
 from ..dataclass import dataclass
 from ..jsontext import dumps, loads
 from .records import AddFile, DeletionVector, FileKey, RemoveFile
 
 TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 VECTOR: Final = pa.struct(
-    [
-        ("storage_type", pa.string()),
-        ("path_or_inline_dv", pa.string()),
-        ("offset", pa.int32()),
-        ("size_in_bytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
+    {
+        "storage_type": pa.string(),
+        "path_or_inline_dv": pa.string(),
+        "offset": pa.int32(),
+        "size_in_bytes": pa.int32(),
+        "cardinality": pa.int64(),
+    }
 )
 
 # The fields of AddFile in order; `extra_json` is its `extra` as JSON, null if empty.
@@ -77,6 +77,7 @@ _KEY_BYTES: Final = 250
 _RECORD_BYTES: Final = 1500
 
 _Row = TypeVar("_Row", AddFile, RemoveFile)
+_Source = TypeVar("_Source")
 
 
 def add_rows(adds: Sequence[AddFile]) -> pa.Table:
@@ -93,15 +94,11 @@ def adds_of(table: pa.Table) -> Iterator[AddFile]:
     """One record per row of a table in FILES_SCHEMA."""
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
-            row["partition_values"] = row["partition_values"] or ()  # null in some writers' checkpoints
-            yield AddFile(**_values(row))
-
-
-def removes_of(table: pa.Table) -> Iterator[RemoveFile]:
-    """One record per row of a table in TOMBSTONES_SCHEMA."""
-    for batch in table.to_batches(max_chunksize=4096):
-        for row in batch.to_pylist():
-            yield RemoveFile(**_values(row))
+            row["partition_values"] = dict(row["partition_values"] or ())  # null in some writers' checkpoints
+            tags, vector, extra = row["tags"], row["deletion_vector"], row.pop("extra_json")
+            row["tags"] = None if tags is None else dict(tags)
+            row["deletion_vector"] = None if vector is None else DeletionVector(**vector)
+            yield AddFile(**row, extra={} if extra is None else loads(extra.encode()))
 
 
 def picked(table: pa.Table, mask: pa.BooleanArray) -> pa.Table:
@@ -128,12 +125,10 @@ def rows_at(table: pa.Table, places: Sequence[int]) -> pa.Table:
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:
     """An array of nulls; arrays of one type share their memory, since whole columns of a snapshot are often null."""
-    return _nulls(kind).slice(0, length) if length <= _SHARED_NULLS else pa.nulls(length, kind)
+    return _shared_nulls(kind).slice(0, length) if length <= _SHARED_NULLS else pa.nulls(length, kind)
 
 
-@cache
-def _nulls(kind: pa.DataType) -> pa.Array:
-    return pa.nulls(_SHARED_NULLS, kind)
+_shared_nulls: Final = cache(partial(pa.nulls, _SHARED_NULLS))
 
 
 def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
@@ -175,20 +170,26 @@ def _with_keys(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[Fil
     return pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=pa.array(found, pa.int64()))
 
 
-class Deferred(Protocol):
-    """Rows that are read once, on first use."""
+@dataclass(frozen=True, slots=True)
+class Deferred(Generic[_Source]):
+    """Rows that are read on first use: those that `rows_of` finds in what `source` has then."""
+
+    source: Once[_Source]
+    rows_of: Callable[[_Source], LayeredTable[Any]]
 
     @property
     def table(self) -> pa.Table:
         """The rows. Raises the errors of reading them."""
-        ...
+        return self.rows_of(self.source.value).table
 
     @property
     def held(self) -> Mapping[int, int]:
         """The bytes of each table in memory, by its identity, since tables share others."""
-        ...
+        made = self.source.made
+        return {} if made is None else self.rows_of(made).held
 
 
+_NOTHING: Final[Mapping[FileKey, Any]] = {}
 # Keys with their current rows.
 _Sealed: TypeAlias = "tuple[Collection[FileKey], pa.Table]"
 
@@ -197,7 +198,7 @@ _Sealed: TypeAlias = "tuple[Collection[FileKey], pa.Table]"
 class _Layers:
     """A table and its changes in order: the `sealed` ones, then the `pending` ones."""
 
-    base: pa.Table | Deferred
+    base: pa.Table | Deferred[Any] | LayeredTable[Any]
     sealed: tuple[_Sealed, ...]
     pending: Mapping[FileKey, Any]
 
@@ -209,9 +210,15 @@ class LayeredTable(Generic[_Row]):
     has none any more.
     """
 
-    def __init__(self, base: pa.Table | Deferred, make: Callable[[Sequence[_Row]], pa.Table]):
+    def __init__(
+        self,
+        base: pa.Table | Deferred[Any] | LayeredTable[Any],
+        make: Callable[[Sequence[_Row]], pa.Table],
+        sealed: tuple[_Sealed, ...] = (),
+        pending: Mapping[FileKey, Any] = _NOTHING,
+    ) -> None:
         # One attribute for all state, so that a thread sees either the layers before merging or the table after it.
-        self._layers: _Layers = _Layers(base, (), {})
+        self._layers: _Layers = _Layers(base, sealed, pending)
         self._make: Callable[[Sequence[_Row]], pa.Table] = make
 
     @property
@@ -221,7 +228,7 @@ class LayeredTable(Generic[_Row]):
         rows: pa.Table = layers.base if isinstance(layers.base, pa.Table) else layers.base.table
         rows = reduce(_merged, (*layers.sealed, *self._sealed(layers.pending)), rows)
         if rows is not layers.base:
-            self._layers = _Layers(rows, (), {})
+            self._layers = _Layers(rows, (), _NOTHING)
         return rows
 
     @property
@@ -234,24 +241,19 @@ class LayeredTable(Generic[_Row]):
 
     def apply(self, changes: Mapping[FileKey, _Row | None]) -> LayeredTable[_Row]:
         """The table after `changes`."""
-        layers: _Layers = replace(self._layers, pending={**self._layers.pending, **changes})
-        many = len(layers.pending) > _PENDING_MAX
-        if many and not isinstance(layers.base, pa.Table):
-            # The table has not been used yet, and may never be: do not read it for this.
-            return self._of(_Layers(layers.base, (*layers.sealed, *self._sealed(layers.pending)), {}))
-        result = self._of(layers)
-        if many:
+        layers: _Layers = self._layers
+        pending: dict[FileKey, Any] = {**layers.pending, **changes}
+        if len(pending) <= _PENDING_MAX:
+            return LayeredTable(layers.base, self._make, layers.sealed, pending)
+        result = LayeredTable(layers.base, self._make, (*layers.sealed, *self._sealed(pending)))
+        if isinstance(layers.base, pa.Table):  # else it has not been used yet, and may never be: do not read it for this
             _ = result.table
         return result
 
     def on(self, base: LayeredTable[_Row]) -> LayeredTable[_Row]:
         """The same changes on another table, which may already have the first ones. What was read stays available."""
-        return self if isinstance(self._layers.base, pa.Table) else self._of(replace(self._layers, base=base))
-
-    def _of(self, layers: _Layers) -> LayeredTable[_Row]:
-        result = LayeredTable(layers.base, self._make)
-        result._layers = layers
-        return result
+        layers: _Layers = self._layers
+        return self if isinstance(layers.base, pa.Table) else LayeredTable(base, self._make, layers.sealed, layers.pending)
 
     def _sealed(self, changes: Mapping[FileKey, _Row | None]) -> list[_Sealed]:
         """The changes as one layer; no layer if there are none."""
@@ -260,48 +262,32 @@ class LayeredTable(Generic[_Row]):
 
 
 def _merged(table: pa.Table, change: _Sealed) -> pa.Table:
+    """The table after a change, in few batches: neighbours are joined while the earlier one is not much larger."""
     keys, rows = change
-    return pa.Table.from_batches(_merge_small([*without(table, keys), *rows.to_batches()]), table.schema)
-
-
-def _merge_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in fewer batches: joins neighbours while the earlier one is not much larger."""
     merged: list[pa.RecordBatch] = []
-    for batch in batches:
+    for batch in (*without(table, keys), *rows.to_batches()):
         merged.append(batch)
-        while len(merged) > 1 and _worth_joining(merged[-2].num_rows, merged[-1].num_rows):
+        while len(merged) > 1:
+            earlier, later = merged[-2].num_rows, merged[-1].num_rows
+            if earlier > 2 * later or earlier + later > _CHUNK_ROWS_MAX:
+                break
             merged[-2:] = [pa.concat_batches(merged[-2:])]
-    return merged
-
-
-def _worth_joining(earlier: int, later: int) -> bool:
-    return earlier <= 2 * later and earlier + later <= _CHUNK_ROWS_MAX
+    return pa.Table.from_batches(merged, table.schema)
 
 
 def _rows(records: Sequence[AddFile] | Sequence[RemoveFile], schema: pa.Schema) -> pa.Table:
-    return pa.table({name: _column(records, name, schema.field(name).type) for name in schema.names}, schema=schema)
-
-
-def _column(records: Sequence[AddFile] | Sequence[RemoveFile], name: str, kind: pa.DataType) -> pa.Array:
-    if name == "extra_json":
-        extras = [dumps(each.extra).decode() if each.extra else None for each in records]
-        return pa.array(extras, kind) if any(extras) else nulls(len(extras), kind)
-    values: list[Any] = [getattr(each, name) for each in records]
-    if values.count(None) == len(values):
-        return nulls(len(values), kind)
-    if name == "deletion_vector":
-        values = [None if value is None else {part: getattr(value, part) for part in VECTOR.names} for value in values]
-    elif pa.types.is_map(kind):
-        values = [None if value is None else list(value.items()) for value in values]
-    return pa.array(values, kind)
-
-
-def _values(row: dict[str, Any]) -> dict[str, Any]:
-    for name in ("partition_values", "tags"):
-        if row.get(name) is not None:
-            row[name] = dict(row[name])
-    vector, extra = row["deletion_vector"], row.pop("extra_json")
-    if vector is not None:
-        row["deletion_vector"] = DeletionVector(**vector)
-    row["extra"] = {} if extra is None else loads(extra.encode())
-    return row
+    columns: dict[str, pa.Array] = {}
+    for field in schema:
+        if field.name == "extra_json":
+            values: list[Any] = [dumps(each.extra).decode() if each.extra else None for each in records]
+        else:
+            values = [getattr(each, field.name) for each in records]
+        if values.count(None) == len(values):
+            columns[field.name] = nulls(len(values), field.type)
+            continue
+        if field.name == "deletion_vector":
+            values = [None if value is None else {part: getattr(value, part) for part in VECTOR.names} for value in values]
+        elif pa.types.is_map(field.type):
+            values = [None if value is None else list(value.items()) for value in values]
+        columns[field.name] = pa.array(values, field.type)
+    return pa.table(columns, schema=schema)

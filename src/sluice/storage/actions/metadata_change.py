@@ -22,7 +22,7 @@ from ..constants import (
     NAMED_MS_KEY,
 )
 from ..errors import Corrupt
-from ..schema.datatypes import StructField, parse_schema
+from ..schema.datatypes import parse_schema
 from .features import reader_features, writer_features
 from .records import Metadata, Protocol
 
@@ -39,6 +39,7 @@ _MAPPING_KEYS: Final = frozenset(
     }
 )
 _IDENTITY_KEYS: Final = frozenset({"delta.identity.highWaterMark"})
+_LACKING: Final = object()
 
 _Changes: TypeAlias = Mapping[str, tuple[str | None, str | None]]
 _Judge: TypeAlias = Callable[[str | None, str, _Changes], bool]
@@ -79,7 +80,7 @@ def is_harmless(description: Mapping[str, Any]) -> bool:
             pass
         case _:
             return False
-    return all(_allowed(key, before, after, changes) for key, (before, after) in changes.items())
+    return all(key in _ALLOWED and after is not None and _ALLOWED[key](before, after, changes) for key, (before, after) in changes.items())
 
 
 def describe_protocol(old: Protocol, new: Protocol) -> dict[str, list[Any]]:
@@ -97,10 +98,6 @@ def describe_protocol(old: Protocol, new: Protocol) -> dict[str, list[Any]]:
     }
 
 
-def _true(value: str | None) -> bool:
-    return value is not None and value.lower() == "true"
-
-
 def _to(wanted: str) -> _Judge:
     return lambda _, after, __: after.lower() == wanted
 
@@ -110,7 +107,7 @@ def _when_new(before: str | None, _: str, __: _Changes) -> bool:
 
 
 def _with_row_tracking(before: str | None, _: str, changes: _Changes) -> bool:
-    return before is None and _true(changes.get(_ROW_TRACKING, (None, None))[1])
+    return before is None and (changes.get(_ROW_TRACKING, (None, None))[1] or "").lower() == "true"
 
 
 def _from_none_to_name(before: str | None, after: str, _: _Changes) -> bool:
@@ -137,11 +134,6 @@ _ALLOWED: Final[Mapping[str, _Judge]] = {
     "io.unitycatalog.tableId": _when_new,
     "ucTableId": _when_new,
 }
-
-
-def _allowed(key: str, before: str | None, after: str | None, changes: _Changes) -> bool:
-    judge = _ALLOWED.get(key)
-    return judge is not None and after is not None and judge(before, after, changes)
 
 
 def _changes(configuration: object) -> _Changes | None:
@@ -173,16 +165,9 @@ def _schema_change(old: str, new: str) -> str:
     for mine, theirs in zip(before.fields, after.fields, strict=True):
         if (mine.name, mine.type, mine.nullable) != (theirs.name, theirs.type, theirs.nullable):
             return "changed"
-        keys |= _changed_keys(mine, theirs)
+        # of columns; nested fields are compared as parts of the type
+        old_keys, new_keys = mine.metadata, theirs.metadata
+        keys |= {key for key in {*old_keys, *new_keys} if old_keys.get(key, _LACKING) != new_keys.get(key, _LACKING)}
     if keys <= _MAPPING_KEYS:
         return "mapping"
     return "identity" if keys <= _IDENTITY_KEYS else "changed"
-
-
-def _changed_keys(old: StructField, new: StructField) -> set[str]:
-    """The keys of a column's metadata that differ; nested columns are compared as parts of the type."""
-    return {key for key in {*old.metadata, *new.metadata} if _kept(old, key) != _kept(new, key)}
-
-
-def _kept(field: StructField, key: str) -> tuple[bool, Any]:
-    return key in field.metadata, field.metadata.get(key)

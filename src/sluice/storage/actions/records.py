@@ -7,7 +7,7 @@ that reading and writing a record loses nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,9 +20,7 @@ _T = TypeVar("_T")
 Extra: TypeAlias = Mapping[str, Any]
 FileKey: TypeAlias = tuple[str, str]  # path, unique id of the deletion vector ("" without): the key of reconciliation
 
-
-def _none() -> dict[str, Any]:
-    return {}
+_none: Callable[[], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,9 +125,8 @@ def sha256(text: Text) -> str:
 def concatenated(texts: Iterable[Text]) -> Text:
     """The texts one after the other."""
     parts = [part for text in texts for part in ((text,) if isinstance(text, bytes) else text.parts)]
-    if all(isinstance(part, bytes) for part in parts):
-        return b"".join(cast("list[bytes]", parts))
-    return LongText(tuple(parts))
+    in_memory = [part for part in parts if isinstance(part, bytes)]
+    return b"".join(in_memory) if len(in_memory) == len(parts) else LongText(tuple(parts))
 
 
 def stored_text(store: ObjectStore, key: str) -> Text:
@@ -186,10 +185,6 @@ class _Stream(io.RawIOBase):
     def seekable(self) -> bool:
         """Whether it can be read again."""
         return True
-
-    def tell(self) -> int:
-        """The position of the next read."""
-        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position; reading there first reads everything before it."""

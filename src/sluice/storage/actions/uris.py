@@ -35,8 +35,6 @@ def absolute(location: str, uri: str) -> str | None:
 
     `location` is the normalised location of the table.
     """
-    if _is_relative(uri):
-        return None
     match = _SCHEME.match(uri)
     if match is None and not uri.startswith("/"):
         return None
@@ -50,11 +48,6 @@ def absolute(location: str, uri: str) -> str | None:
     if scheme == own and not rest.startswith("//"):
         return _in_store(location, own, rest)
     return f"{scheme}:{rest}"
-
-
-def _is_relative(uri: str) -> bool:
-    """Whether a path is certainly relative, as nearly all are."""
-    return ":/" not in uri and not uri.startswith("/")
 
 
 def _in_store(location: str, scheme: str, path: str) -> str:
@@ -90,8 +83,6 @@ def key_inside(location: str, uri: str) -> str | None:
 
 def spellings(uri: str) -> tuple[str, ...]:
     """The other spellings of an absolute `path`; none for a relative one."""
-    if _is_relative(uri):
-        return ()
     match = _SCHEME.match(uri)
     if match is None and not uri.startswith("/"):
         return ()
@@ -110,13 +101,11 @@ def object_at(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
     same kind, with the same options: a table in a bucket never opens a file on its reader's disk. Raises UnsupportedFeature
     for another kind.
     """
-    found = absolute(store.location, uri)
-    if found is None:
-        return store, uri_to_path(uri)
-    root = store.location + "/"
-    if found.startswith(root):
-        return store, found[len(root) :]
-    if isinstance(store, ReachesElsewhere) and (place := store.elsewhere(found)) is not None:
+    key = key_inside(store.location, uri)
+    if key is not None:
+        return store, key
+    outside = absolute(store.location, uri)
+    if outside is not None and isinstance(store, ReachesElsewhere) and (place := store.elsewhere(outside)) is not None:
         return place
     raise UnsupportedFeature(
         f"{uri!r} lies outside of the table at {store.location}, as the files of a shallow clone do, where sluice does not reach it; "

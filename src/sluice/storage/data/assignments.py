@@ -1,29 +1,43 @@
-"""New values for rows: the SET of an UPDATE or of an upsert.
+"""New values for rows: the SET of an UPDATE or of an upsert, and what a writer fills in.
 
 Expressions are Spark SQL over the old row. All of them are evaluated before any takes effect, so `a = b, b = a` swaps.
 Their results are cast to the column's type, as Delta's UPDATE does: texts, too, into other types, with an error for a value that does
 not fit. A column's default is stored by Spark's ANSI store assignment: among numbers, among dates and timestamps, and as text, but never
 from text to another type. `current_timestamp()`, `current_date()` and the like have one
 value for the whole update, taken when it is parsed, as in Spark: a repeated commit writes the same rows.
+
+A writer fills in defaults of columns, and columns generated from others (`schema.computed` names them), evaluated in the same way with UTC
+as the time zone. `check_definitions` decides which ones a table may have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..dataclass import dataclass
-from ..errors import InvalidRequest, NullNotAllowed, PredicateError, SchemaMismatch
-from ..expressions import types, values
-from ..expressions.evaluate import check_cast, run
-from ..expressions.nodes import Cast, Column, Node, Value, columns
-from ..expressions.sql import parse
-from ..schema.schema import StructField, StructType, arrow_type, to_arrow
+from ..errors import InvalidRequest, NullNotAllowed, PredicateError, SchemaMismatch, UnsupportedFeature
+from ..expressions import types
+from ..expressions.casts import check as check_cast
+from ..expressions.casts import converted
+from ..expressions.evaluate import run
+from ..expressions.nodes import Cast, Column, Node, columns
+from ..expressions.sql import outline_of, parse
+from ..schema.computed import default_of, generated_of, is_filled, nested_with_value
+from ..schema.conform import conform
+from ..schema.datatypes import StructField, StructType, as_nullable
+from ..schema.schema import arrow_type, from_arrow, to_arrow
+from ..schema.sqltypes import type_sql
 
-_MOMENTS = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
+if TYPE_CHECKING:
+    from ..expressions.parse import Outline
+
+_ONE_ROW = pa.table({"row": [0]})
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ def cast_to(name: str, kind: pa.DataType, found: pa.Array, expression: str) -> p
     try:
         return run(Cast(Column(("value",), found.type), kind), pa.table({"value": found}))
     except PredicateError as error:
-        value = _first_that_fails(found, kind)
+        value = next((each for each in found.drop_null().to_pylist() if converted(each, kind) is None), None)
         raise SchemaMismatch(
             f"column {name!r} is {types.name(kind)}, and {value!r}, a value of {expression!r}, does not fit it:"
             " exclude such rows with a condition, or give a value that fits",
@@ -167,7 +181,7 @@ def _require_storable(name: str, expression: str, source: pa.DataType, target: p
     if source == target or pa.types.is_null(source):
         return
     among_numbers = types.is_numeric(source) and types.is_numeric(target)
-    among_moments = source in _MOMENTS and target in _MOMENTS
+    among_moments = source in types.MOMENTS and target in types.MOMENTS
     if among_numbers or among_moments or (types.is_atomic(source) and (pa.types.is_string(target) or (casts and types.is_atomic(target)))):
         try:
             check_cast(source, target)
@@ -181,12 +195,163 @@ def _require_storable(name: str, expression: str, source: pa.DataType, target: p
     )
 
 
-def _first_that_fails(found: pa.Array, target: pa.DataType) -> Value:
-    """The first value that cannot be cast."""
-    for candidate in found.drop_null().to_pylist():
-        value: Value = candidate
-        try:
-            values.convert(value, target)
-        except PredicateError:
-            return value
-    return None
+@dataclass(frozen=True)
+class Filling:
+    """The columns that rows lack and their writer fills in."""
+
+    schema: StructType
+    defaults: tuple[Assignment, ...]
+    generated: tuple[Assignment, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, given: Collection[str], now: datetime) -> Filling:
+        """The columns that rows with the columns `given` lack; `now`, a time with a zone, is the value of `current_timestamp()`.
+
+        Raises UnsupportedFeature for an expression that only Spark evaluates.
+        """
+        names = {each.lower() for each in given}
+        lacking = [each for each in schema.fields if each.name.lower() not in names and is_filled(each)]
+        generated = [_computed(each, schema) for each in lacking if generated_of(each) is not None]
+        defaults: list[Assignment] = []
+        for each in lacking:
+            if generated_of(each) is None:
+                text = default_of(each) or ""
+                task = f"evaluate the DEFAULT {text} of column {each.name!r}"
+                with _evaluated(each, text, "allowColumnDefaults", task, "give the column, or "):
+                    defaults.append(assignment(each, text, StructType(()), now))
+        return cls(schema, tuple(defaults), tuple(generated))
+
+    def apply(self, rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+        """The rows with those columns. Raises SchemaMismatch for rows that do not fit the table, PredicateError for one that fails."""
+        if not self.defaults and not self.generated:
+            return rows
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        for each in self.defaults:
+            value = each.of(_ONE_ROW)[0]
+            table = table.append_column(each.column.name, pa.repeat(value, table.num_rows))
+        if self.generated:
+            made = {each.column.name for each in self.generated}
+            table = conform(table, StructType(each for each in self.schema.fields if each.name not in made))
+            values = [(each.column.name, each.of(table)) for each in self.generated]
+            for name, column in values:
+                table = table.append_column(name, column)
+        return table
+
+
+def renewing(schema: StructType, assigned: Collection[str]) -> Assignments:
+    """The generated columns of changed rows, but those `assigned`: computed again from the new values of other columns.
+
+    Raises UnsupportedFeature for an expression that only Spark evaluates.
+    """
+    return Assignments(
+        tuple(_computed(each, schema) for each in schema.fields if generated_of(each) is not None and each.name not in assigned)
+    )
+
+
+def _computed(field: StructField, schema: StructType) -> Assignment:
+    text = generated_of(field) or ""
+    with _evaluated(field, text, "generatedColumns", f"compute column {field.name!r}, which is GENERATED ALWAYS AS ({text})"):
+        return assignment(field, text, schema)
+
+
+@contextmanager
+def _evaluated(field: StructField, text: str, feature: str, task: str, remedy: str = "") -> Iterator[None]:
+    try:
+        yield
+    except (PredicateError, SchemaMismatch) as error:
+        raise UnsupportedFeature(
+            f"sluice cannot {task}: {error.message}; {remedy}write with Spark",
+            features=(feature,),
+            access="write",
+            column=field.name,
+            expression=text,
+        ) from error
+
+
+def check_definitions(schema: StructType) -> None:
+    """Raise InvalidRequest or SchemaMismatch, naming column, rule and remedy, unless columns may have these defaults and expressions.
+
+    Of an expression that only Spark evaluates the columns are checked, and no type: Spark does that.
+    """
+    nested = nested_with_value(schema)
+    if nested is not None:
+        raise InvalidRequest(f"{nested} is inside a column: only columns of the table itself have defaults or are generated", column=nested)
+    base = StructType(each for each in schema.fields if generated_of(each) is None)
+    for each in schema.fields:
+        default, generated = default_of(each), generated_of(each)
+        if default is not None and generated is not None:
+            raise InvalidRequest(
+                f"column {each.name!r} has a DEFAULT and is GENERATED, too: its values are always made from other columns; leave the "
+                "DEFAULT out",
+                column=each.name,
+            )
+        if default is not None:
+            _check_default(each, default)
+        elif generated is not None:
+            _check_generated(each, generated, base, schema)
+
+
+def _check_default(field: StructField, text: str) -> None:
+    what = f"the DEFAULT of column {field.name!r}, {text},"
+    outline = outline_of(text, clock=True)
+    if outline.columns:
+        named = ", ".join(sorted(outline.columns))
+        raise InvalidRequest(
+            f"{what} refers to {named}: a default is one value for all rows; write a constant, or GENERATED ALWAYS AS ({text})",
+            column=field.name,
+            expression=text,
+        )
+    _require_one_value(field, what, text, outline)
+    with _usable(field, what, text):
+        assignment(field, text, StructType(()), datetime.now(timezone.utc)).of(_ONE_ROW)
+
+
+def _check_generated(field: StructField, text: str, base: StructType, schema: StructType) -> None:
+    what = f"the expression of generated column {field.name!r}, {text},"
+    outline = outline_of(text, clock=False)
+    unknown = sorted(each for each in outline.columns if base.get(each) is None)
+    if unknown:
+        others = [name for name in unknown if schema.get(name) is not None]
+        rule = "which is generated itself" if others else "which the table lacks"
+        raise InvalidRequest(
+            f"{what} refers to {(others or unknown)[0]}, {rule}; it may refer to {', '.join(base.names) or 'no column'}",
+            column=field.name,
+            expression=text,
+        )
+    _require_one_value(field, what, text, outline)
+    made: Assignment | None = None
+    with _usable(field, what, text):
+        made = assignment(field, text, base)
+    if made is None:
+        return
+    [kind] = from_arrow(pa.schema([(field.name, made.node.type)])).fields
+    if as_nullable(kind).type != as_nullable(field).type:
+        declared, computed = type_sql(field.type), type_sql(kind.type)
+        raise SchemaMismatch(
+            f"column {field.name!r} is {declared}, and {text}, from which it is generated, is {computed}: "
+            f"write CAST({text} AS {declared}), or make the column {computed}",
+            column=field.name,
+            expression=text,
+        )
+
+
+def _require_one_value(field: StructField, what: str, text: str, outline: Outline) -> None:
+    if outline.several:
+        raise InvalidRequest(f"{what} has {outline.several[0]}: it must be made of one row", column=field.name, expression=text)
+    if outline.changing:
+        raise InvalidRequest(
+            f"{what} has {outline.changing[0]}, whose value changes from call to call: it must be the same for everybody at any time",
+            column=field.name,
+            expression=text,
+        )
+
+
+@contextmanager
+def _usable(field: StructField, what: str, text: str) -> Iterator[None]:
+    """Refuse an expression that fails, unless it may be one that Spark evaluates: it parses, and its columns are there."""
+    try:
+        yield
+    except (PredicateError, SchemaMismatch) as error:
+        if isinstance(error, SchemaMismatch) or "line" in error.details or "columns" in error.details:
+            details = {**error.details, "column": field.name, "expression": text}
+            raise type(error)(f"{what} cannot be used: {error.message}", **details) from error

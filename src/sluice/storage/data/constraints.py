@@ -6,7 +6,6 @@ constraint exactly as Spark would, it does not write the table. A generated colu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -44,8 +43,19 @@ class Constraints:
     @classmethod
     def of(cls, schema: StructType, metadata: Metadata) -> Constraints:
         """The constraints in the table's metadata. Raises UnsupportedFeature, with the reason, for one that cannot be evaluated."""
-        found = [*_checks(metadata), *_invariants(schema), *_lengths(schema)]
-        return cls(tuple(_constraint(name, expression, schema) for name, expression in found))
+        listed = [
+            (key[len(_CHECK_PREFIX) :], expression)
+            for key, expression in sorted(metadata.configuration.items())
+            if key.lower().startswith(_CHECK_PREFIX)
+        ]
+        for path, field in fields_inside(schema):
+            if _INVARIANTS_KEY in field.metadata:
+                listed.append((f"invariant of {path}", _expression(path, field.metadata[_INVARIANTS_KEY])))
+        for field in schema.fields:
+            if (limit := length_limit(field)) is not None:
+                name = quoted_name(field.name)
+                listed.append((f"{column_type_sql(field)} of {field.name}", f"{name} IS NULL OR length({name}) <= {limit}"))
+        return cls(tuple(_constraint(name, expression, schema) for name, expression in listed))
 
     @classmethod
     def of_generated(cls, schema: StructType) -> Constraints:
@@ -103,26 +113,6 @@ def _constraint(name: str, expression: str, schema: StructType) -> Constraint:
             constraint=name,
             expression=expression,
         ) from error
-
-
-def _checks(metadata: Metadata) -> Iterator[tuple[str, str]]:
-    for key, expression in sorted(metadata.configuration.items()):
-        if key.lower().startswith(_CHECK_PREFIX):
-            yield key[len(_CHECK_PREFIX) :], expression
-
-
-def _lengths(schema: StructType) -> Iterator[tuple[str, str]]:
-    for field in schema.fields:
-        limit = length_limit(field)
-        if limit is not None:
-            name = quoted_name(field.name)
-            yield f"{column_type_sql(field)} of {field.name}", f"{name} IS NULL OR length({name}) <= {limit}"
-
-
-def _invariants(schema: StructType) -> Iterator[tuple[str, str]]:
-    for path, field in fields_inside(schema):
-        if _INVARIANTS_KEY in field.metadata:
-            yield f"invariant of {path}", _expression(path, field.metadata[_INVARIANTS_KEY])
 
 
 def _expression(column: str, text: Any) -> str:

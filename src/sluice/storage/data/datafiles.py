@@ -11,9 +11,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
@@ -150,7 +149,7 @@ class OpenFile:
             self._stream = _Stream(self._store, self.key, self._format, self.pending_bytes)
         if self._pending:
             self._stream.writer.write_table(rows := self._take(), row_group_size=rows.num_rows)
-        return self._stream.size
+        return self._stream.sink.written
 
     def close(self) -> AddFile:
         """Make the file visible. It must have a row."""
@@ -194,38 +193,23 @@ class _Stream:
     """An upload with a Parquet writer on it."""
 
     def __init__(self, store: ObjectStore, key: str, layout: FileFormat, nbytes: int) -> None:
-        self._upload: AbstractContextManager[BinaryIO] = store.upload(key)
-        self._sink = _Counting(self._upload.__enter__())
-        try:
-            self.writer = layout.writer(pa.PythonFile(self._sink, mode="w"), nbytes)
-        except BaseException as failure:
-            self._exit(failure)
-            raise
-
-    @property
-    def size(self) -> int:
-        return self._sink.written
+        with ExitStack() as upload:
+            self.sink = _Counting(upload.enter_context(store.upload(key)))
+            self.writer = layout.writer(pa.PythonFile(self.sink, mode="w"), nbytes)
+            self._upload = upload.pop_all()
 
     def close(self) -> int:
-        try:
+        """Make the object; returns its size."""
+        with self._upload:
             self.writer.close()
-        except BaseException as failure:
-            self._exit(failure)
-            raise
-        self._exit(None)
-        return self._sink.written
+        return self.sink.written
 
     def abort(self) -> None:
-        self._sink.ignore = True
-        try:
+        """Leave nothing in the store."""
+        self.sink.ignore = True
+        with suppress(_Discarded), self._upload:
             self.writer.close()
-        finally:
-            self._exit(_Discarded("the write was given up"))
-
-    def _exit(self, failure: BaseException | None) -> None:
-        kind: type[BaseException] | None = None if failure is None else type(failure)
-        trace: TracebackType | None = None if failure is None else failure.__traceback__
-        self._upload.__exit__(kind, failure, trace)
+            raise _Discarded("the write was given up")
 
 
 class _Discarded(InvariantBroken):
@@ -281,20 +265,19 @@ def write_files(
     transaction_id: str,
     label: str = "",
     check: Check | None = None,
-    max_open_partitions: int = MAX_OPEN_PARTITIONS,
 ) -> list[AddFile]:
     """Write rows as data files and return their add actions; no rows make no files.
 
     Each batch is fitted to the schema (SchemaMismatch) and passed to `check` before any of its rows is written. A file ends
     once it has reached `target_file_bytes` or `max_file_rows`. Memory is bounded for any number of rows and partitions: beyond
-    `max_open_partitions`, the least recently used partition's file is finished. `label` distinguishes calls under one
+    `MAX_OPEN_PARTITIONS`, the least recently used partition's file is finished. `label` distinguishes calls under one
     transaction (tasks, attempts). If the layout has `row_ids`, the batches may have these columns. If this raises, it has removed the
     files it wrote.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
     schema = layout.schema if layout.row_ids is None else layout.row_ids.beside(layout.schema)
-    files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id, max(1, max_open_partitions))
+    files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id)
     try:
         for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):
             for partition, part in split(rows, schema, layout.partition_columns):
@@ -307,13 +290,11 @@ def write_files(
 
 def _fitted(batches: Iterable[Rows], schema: StructType, check: Check | None) -> Iterator[pa.Table]:
     for batch in batches:
-        if batch.num_rows:
-            rows = conform(batch, schema)
+        rows = conform(batch, schema)
+        if rows.num_rows:
             if check is not None:
                 check(rows)
             yield rows
-        else:
-            conform(batch, schema)
 
 
 def _pieces(tables: Iterable[pa.Table], piece_bytes: int) -> Iterator[tuple[pa.Table, int]]:
@@ -340,11 +321,10 @@ def _pieces(tables: Iterable[pa.Table], piece_bytes: int) -> Iterator[tuple[pa.T
 class _Files:
     """The files of one write: the open ones, by partition, least recently used first, and the finished ones."""
 
-    def __init__(self, store: ObjectStore, layout: FileFormat, tag: str, max_open: int) -> None:
+    def __init__(self, store: ObjectStore, layout: FileFormat, tag: str) -> None:
         self._store = store
         self._format = layout
         self._tag = tag
-        self._max_open = max_open
         self._open: dict[PartitionKey, OpenFile] = {}
         self._started: list[OpenFile] = []
         self._done: dict[str, AddFile] = {}
@@ -354,29 +334,25 @@ class _Files:
         """Add rows of about `nbytes` to the partition's file, or to as many files as the limit of rows asks for."""
         limit, done = self._format.max_file_rows, 0
         while done < rows.num_rows:
-            file = self._open.get(partition)
-            part = rows if limit is None else rows.slice(done, limit - (0 if file is None else file.rows))
-            self._add(partition, part, nbytes * part.num_rows // rows.num_rows)
+            file = self._open.pop(partition, None)
+            if file is None:
+                while len(self._open) >= MAX_OPEN_PARTITIONS:
+                    self._close(next(iter(self._open)))
+                name = f"part-{len(self._started):05d}-{self._tag}-c000{self._format.suffix}"
+                file = OpenFile(self._store, self._format, partition, name)
+                self._started.append(file)
+            self._open[partition] = file
+            part = rows if limit is None else rows.slice(done, limit - file.rows)
+            part_bytes = nbytes * part.num_rows // rows.num_rows
+            file.add(part, part_bytes)
+            self._pending_bytes += part_bytes
+            if file.pending_bytes >= self._format.row_group_bytes:
+                self._flush(partition)
+            while self._pending_bytes > _PENDING_BYTES:
+                self._flush(max(self._open, key=lambda each: self._open[each].pending_bytes))
             done += part.num_rows
-            file = self._open.get(partition)
-            if file is not None and file.rows == limit:
+            if file.rows == limit and partition in self._open:
                 self._close(partition)
-
-    def _add(self, partition: PartitionKey, rows: pa.Table, nbytes: int) -> None:
-        file = self._open.pop(partition, None)
-        if file is None:
-            while len(self._open) >= self._max_open:
-                self._close(next(iter(self._open)))
-            name = f"part-{len(self._started):05d}-{self._tag}-c000{self._format.suffix}"
-            file = OpenFile(self._store, self._format, partition, name)
-            self._started.append(file)
-        self._open[partition] = file
-        file.add(rows, nbytes)
-        self._pending_bytes += nbytes
-        if file.pending_bytes >= self._format.row_group_bytes:
-            self._flush(partition)
-        while self._pending_bytes > _PENDING_BYTES:
-            self._flush(max(self._open, key=lambda each: self._open[each].pending_bytes))
 
     def close(self) -> list[AddFile]:
         """Finish every open file; returns all files in the order they were begun."""

@@ -123,7 +123,8 @@ class RowIdColumns:
 
         Rows of files without them, which are not committed yet, stay null. `rows` has one of the columns, or both.
         """
-        for name, default in ((self.row_id, _ids(positions, base_row_id)), (self.commit_version, pa.scalar(commit_version, pa.int64()))):
+        ids = pc.add(positions, pa.scalar(base_row_id, pa.int64()))  # null if there is none
+        for name, default in ((self.row_id, ids), (self.commit_version, pa.scalar(commit_version, pa.int64()))):
             place = rows.schema.get_field_index(name)
             if place >= 0:
                 rows = rows.set_column(place, rows.schema.field(place), pc.coalesce(rows.column(place), default))
@@ -144,7 +145,3 @@ def refuse_reserved(configuration: Mapping[str, str], schema: StructType) -> Non
 @lru_cache(maxsize=256)
 def _beside(schema: StructType, ids: RowIdColumns) -> StructType:
     return StructType([*schema.fields, *(StructField(name, PrimitiveType("long")) for name in ids.names)])
-
-
-def _ids(positions: pa.Array, base_row_id: int | None) -> pa.Array:
-    return pa.nulls(len(positions), pa.int64()) if base_row_id is None else pc.add(positions, pa.scalar(base_row_id, pa.int64()))

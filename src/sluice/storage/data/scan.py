@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from functools import partial
+from itertools import accumulate, chain, islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +22,8 @@ from ..schema.conform import adapt
 from ..schema.datatypes import PrimitiveType, StructField, StructType
 from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import to_arrow
-from ..stores.arrow_input import arrow_input
 from ..stores.objects import ObjectStore
+from ..stores.streams import arrow_input
 from ..threads import threads
 from .vectors import Rows, positions_of, read_vector
 
@@ -97,14 +98,11 @@ class FileReader:
         deleted = job.deleted
         if deleted is None and job.vector is not None:
             deleted = read_vector(self.store, job.vector)
-        return OpenFile(self._source(job), deleted)
-
-    def _source(self, job: Job) -> pa.NativeFile:
         store, key = object_at(self.store, job.path)
         try:
             if not job.is_large and not store.location.startswith("file:"):
-                return pa.BufferReader(store.get(key))
-            return arrow_input(store.open_input(key))
+                return OpenFile(pa.BufferReader(store.get(key)), deleted)
+            return OpenFile(arrow_input(store.open_input(key)), deleted)
         except ObjectNotFound as cause:
             at = "" if self.version is None else f" of version {self.version}"
             raise MissingObject(
@@ -114,40 +112,45 @@ class FileReader:
                 location=self.store.location,
             ) from cause
 
-    def read(self, job: Job, opened: OpenFile, *, positions: bool = False) -> FileRows:
+    def read(self, job: Job, *, positions: bool = False) -> FileRows:
         """The rows of one file."""
-        with _decoding(job.path):
-            file = _parquet(opened.source)
-            deleted = _checked(job, opened.deleted, file)
-            names = self._names(file)
-            groups = self._row_groups(job, file, opened.source)
-            spans = _spans(file, groups)
+        with closing(self.open(job)) as opened, _decoding(job.path):
+            file, names, groups, spans = self._begin(job, opened)
             stored = file.read(names, use_threads=job.is_large) if groups is None else file.read_row_groups(groups, names)
-            return self._finish(job, stored, spans, deleted, positions=positions)
+            return self._finish(job, stored, spans, opened.deleted, positions=positions)
 
     def batches(self, job: Job, opened: OpenFile, *, positions: bool = False) -> Iterator[FileRows]:
         """The rows of one file in pieces."""
         with _decoding(job.path):
-            file = _parquet(opened.source)
-            deleted = _checked(job, opened.deleted, file)
-            names = self._names(file)
-            groups = self._row_groups(job, file, opened.source)
+            file, names, groups, spans = self._begin(job, opened)
             chosen = range(file.num_row_groups) if groups is None else groups
             # One row group at a time, since Arrow fetches ahead everything requested at once.
-            for group, span in zip(chosen, _spans(file, groups), strict=True):
+            for group, span in zip(chosen, spans, strict=True):
                 if names:
                     start = span.start
                     for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=job.is_large):
                         piece = range(start, start + batch.num_rows)
                         start = piece.stop
-                        yield self._finish(job, batch, [piece], deleted, positions=positions)
+                        yield self._finish(job, batch, [piece], opened.deleted, positions=positions)
                 else:
-                    yield self._finish(job, None, [span], deleted, positions=positions)
+                    yield self._finish(job, None, [span], opened.deleted, positions=positions)
 
-    def _names(self, file: pq.ParquetFile) -> list[str]:
-        """The needed columns' names in the file."""
+    def _begin(self, job: Job, opened: OpenFile) -> tuple[pq.ParquetFile, list[str], list[int] | None, list[range]]:
+        """The file, the needed columns' names in it, the row groups to read (None for all), and the positions of their rows."""
+        file = _parquet(opened.source)
+        num_rows, deleted = file.metadata.num_rows, opened.deleted
+        if deleted and deleted.max() >= num_rows:
+            raise Corrupt(
+                f"the deletion vector of data file {job.path!r} hides row {deleted.max()}, but the file has {num_rows} rows; "
+                "one of the two belongs to another file, restore them from a copy",
+                path=job.path,
+            )
         present = {name.lower(): name for name in file.schema_arrow.names}
-        return [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
+        names = [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
+        groups = self._row_groups(job, file, opened.source)
+        ends = list(accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)))
+        spans = [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        return file, names, groups, spans if groups is None else [spans[group] for group in groups]
 
     def _row_groups(self, job: Job, file: pq.ParquetFile, source: pa.NativeFile) -> list[int] | None:
         """The row groups that may have rows of the result, in the file's order; None for all."""
@@ -164,7 +167,11 @@ class FileReader:
             if is_stored and (index < 0 or physical.field(index).type != fields[name].type or pa.types.is_floating(fields[name].type)):
                 return None
         source.seek(0)
-        fragment = _FORMAT.make_fragment(source, partition_expression=self._guarantee(job))
+        guarantee = pc.scalar(True)
+        for field, value in zip(self.partition_fields, job.values, strict=True):
+            reference = pc.field(field.name)
+            guarantee = guarantee & (reference.is_null() if value.null_count else reference == value[0])
+        fragment = _FORMAT.make_fragment(source, partition_expression=guarantee)
         schema = pa.schema([fields[name] for name in sorted(self.predicate.columns)])
         try:
             kept = fragment.subset(filter=self.predicate.to_arrow(), schema=schema).row_groups
@@ -172,21 +179,8 @@ class FileReader:
             return None  # such as a division by zero: reading the rows raises it with the predicate's own message
         return sorted(group.id for group in kept)
 
-    def _guarantee(self, job: Job) -> pc.Expression:
-        condition = pc.scalar(True)
-        for field, value in zip(self.partition_fields, job.values, strict=True):
-            reference = pc.field(field.name)
-            condition = condition & (reference.is_null() if value.null_count else reference == value[0])
-        return condition
-
     def _finish(
-        self,
-        job: Job,
-        stored: pa.Table | pa.RecordBatch | None,
-        spans: Iterable[range],
-        deleted: Rows | None,
-        *,
-        positions: bool = False,
+        self, job: Job, stored: pa.Table | pa.RecordBatch | None, spans: Iterable[range], deleted: Rows | None, *, positions: bool = False
     ) -> FileRows:
         """Columns in the table's types, with partition columns; only rows and columns of the result.
 
@@ -196,16 +190,23 @@ class FileReader:
         num_rows = sum(map(len, spans))
         live: pa.Array | None = None
         positions = positions or self.row_ids is not None
-        if deleted is not None or positions:
+        if deleted or positions:
             present = Rows()
             for span in spans:
                 present |= Rows(span)
-            hidden = Rows() if deleted is None else present & deleted
+            hidden = present & deleted if deleted else Rows()
             if hidden and stored is not None and stored.num_columns:
                 stored = stored.filter(pc.invert(pc.is_in(positions_of(present), value_set=positions_of(hidden))))
             num_rows -= len(hidden)
             live = positions_of(present - hidden) if positions else None
-        table = self._table(job, stored, num_rows)
+        columns: list[Any] = []
+        if stored is not None and stored.num_columns:
+            columns += adapt(stored, self.stored).columns
+        else:
+            columns += [pa.nulls(num_rows, each.type) for each in to_arrow(self.stored)]
+        columns += [pa.repeat(value[0], num_rows) for value in job.values]
+        # Without any columns, a placeholder keeps the number of rows, which is the result.
+        table = pa.Table.from_arrays(columns, schema=to_arrow(self.schema)) if columns else pa.table({"": pa.nulls(num_rows)})
         if self.row_ids is not None:
             table = self.row_ids.filled(table, live, job.base_row_id, job.commit_version)
         if self.predicate is not None:
@@ -213,15 +214,6 @@ class FileReader:
             table = table.filter(mask)
             live = None if live is None else live.filter(mask)
         return FileRows(table.select(self.output.names), live)
-
-    def _table(self, job: Job, stored: pa.Table | pa.RecordBatch | None, num_rows: int) -> pa.Table:
-        columns: list[Any] = []
-        if self.stored.fields:
-            has_columns = stored is not None and stored.num_columns
-            columns += adapt(stored, self.stored).columns if has_columns else _nulls(self.stored, num_rows)
-        columns += [pa.repeat(value[0], num_rows) for value in job.values]
-        # Without any columns, a placeholder keeps the number of rows, which is the result.
-        return pa.Table.from_arrays(columns, schema=to_arrow(self.schema)) if columns else pa.table({"": pa.nulls(num_rows)})
 
 
 @contextmanager
@@ -242,33 +234,6 @@ def _decoding(path: str) -> Iterator[None]:
 def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
     # Fetch ahead if fetching means waiting for a server.
     return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=isinstance(source, pa.PythonFile))
-
-
-def _checked(job: Job, deleted: Rows | None, file: pq.ParquetFile) -> Rows | None:
-    """The deleted rows, None if there are none; all of them must be rows of the file."""
-    if not deleted:
-        return None
-    if deleted.max() >= file.metadata.num_rows:
-        raise Corrupt(
-            f"the deletion vector of data file {job.path!r} hides row {deleted.max()}, but the file has {file.metadata.num_rows} rows; "
-            "one of the two belongs to another file, restore them from a copy",
-            path=job.path,
-        )
-    return deleted
-
-
-def _spans(file: pq.ParquetFile, groups: list[int] | None) -> list[range]:
-    """The positions of the rows in the given row groups, or in all."""
-    spans: list[range] = []
-    start = 0
-    for group in range(file.num_row_groups):
-        spans.append(range(start, start + file.metadata.row_group(group).num_rows))
-        start = spans[-1].stop
-    return spans if groups is None else [spans[group] for group in groups]
-
-
-def _nulls(schema: StructType, num_rows: int) -> list[pa.Array]:
-    return [pa.nulls(num_rows, each.type) for each in to_arrow(schema)]
 
 
 _THREADS: Final = 4
@@ -304,28 +269,23 @@ class TableScan:
 
         Rows come in the order of the files, and within a file in its order, without deleted rows.
         """
-        scan = _Scan.of(self, columns, predicate)
-
-        def read(job: Job) -> pa.Table:
-            with closing(scan.reader.open(job)) as opened:
-                return scan.reader.read(job, opened).rows
-
-        with closing(_ahead(scan.jobs(files, chosen), read, lambda _: None)) as ahead:
-            tables = [table for _, table in ahead]
-        if not scan.reader.output.names:
+        reader = self._reader(columns, predicate)
+        with closing(_ahead(self._jobs(reader, files, chosen), reader.read, lambda _: None)) as ahead:
+            tables = [found.rows for _, found in ahead]
+        if not reader.output.names:
             # concat_tables would lose the row count of tables without columns.
             return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
-        return pa.concat_tables(tables) if tables else scan.reader.output.empty_table()
+        return pa.concat_tables(tables) if tables else reader.output.empty_table()
 
     def batches(
         self, files: pa.Table, columns: Sequence[str] | None = None, predicate: Predicate | None = None, *, chosen: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Like `read`, as record batches in bounded memory; a few files are opened ahead."""
-        scan = _Scan.of(self, columns, predicate)
-        with closing(_ahead(scan.jobs(files, chosen), scan.reader.open, OpenFile.close)) as ahead:
+        reader = self._reader(columns, predicate)
+        with closing(_ahead(self._jobs(reader, files, chosen), reader.open, OpenFile.close)) as ahead:
             for job, opened in ahead:
                 with closing(opened):
-                    for found in scan.reader.batches(job, opened):
+                    for found in reader.batches(job, opened):
                         yield from found.rows.to_batches()
 
     def places(
@@ -338,11 +298,11 @@ class TableScan:
         deleted: Mapping[str, Rows] = _NOTHING,
     ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
         """Like `positions`, in bounded memory: each file in pieces, some of which may have no rows."""
-        scan = _Scan.of(self, columns, predicate)
-        with closing(_ahead(scan.jobs(files, chosen, deleted), scan.reader.open, OpenFile.close)) as ahead:
+        reader = self._reader(columns, predicate)
+        with closing(_ahead(self._jobs(reader, files, chosen, deleted), reader.open, OpenFile.close)) as ahead:
             for job, opened in ahead:
                 with closing(opened):
-                    for found in scan.reader.batches(job, opened, positions=True):
+                    for found in reader.batches(job, opened, positions=True):
                         assert found.positions is not None
                         yield job.index, found.rows, found.positions
 
@@ -361,16 +321,45 @@ class TableScan:
         Files that cannot have rows of the result are omitted. `deleted[path]`, if given, replaces the file's own deletion
         vector. A few files are read ahead.
         """
-        scan = _Scan.of(self, columns, predicate)
-
-        def read(job: Job) -> FileRows:
-            with closing(scan.reader.open(job)) as opened:
-                return scan.reader.read(job, opened, positions=True)
-
-        with closing(_ahead(scan.jobs(files, chosen, deleted), read, lambda _: None)) as ahead:
+        reader = self._reader(columns, predicate)
+        read = partial(reader.read, positions=True)
+        with closing(_ahead(self._jobs(reader, files, chosen, deleted), read, lambda _: None)) as ahead:
             for job, found in ahead:
                 assert found.positions is not None
                 yield job.index, found.rows, found.positions
+
+    def _reader(self, columns: Sequence[str] | None, predicate: Predicate | None) -> FileReader:
+        ids, partitioned = self.row_ids, self.partition_columns
+        schema = self.schema if ids is None else ids.beside(self.schema)
+        if isinstance(columns, str | bytes) or not isinstance(columns, Iterable | None):
+            raise InvalidRequest(f"columns is {columns!r}; give a list of names", columns=columns)
+        chosen = schema.names if columns is None else [schema.named(name).name for name in columns]
+        needed = frozenset(chosen) | (frozenset() if predicate is None else predicate.columns)
+        stored = StructType([each for each in schema.fields if each.name in needed and each.name not in partitioned])
+        partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partitioned)
+        output = pa.schema([to_arrow(schema).field(name) for name in chosen])
+        both = StructType([*stored.fields, *partitions])
+        ids = None if ids is None or needed.isdisjoint(ids.names) else ids
+        return FileReader(self.store, both, stored, partitions, output, predicate, self.version, ids)
+
+    def _jobs(self, reader: FileReader, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
+        """The files that may have rows of the result; partition values are decoded for several files at a time."""
+        indices: Sequence[int] = range(files.num_rows)
+        if reader.predicate is not None and files.num_rows and not chosen:
+            kept = reader.predicate.may_match(files, schema=self.schema, partition_columns=self.partition_columns)
+            files = files.filter(kept)
+            indices = pc.indices_nonzero(kept).to_pylist()
+        fields = reader.partition_fields
+        for start in range(0, files.num_rows, _JOBS_AT_ONCE):
+            part = files.slice(start, _JOBS_AT_ONCE)
+            texts = partition_texts(part.column("partition_values"), [each.name for each in fields]) if fields else []
+            decoded = [decode_column(column, cast(PrimitiveType, field.type)) for column, field in zip(texts, fields, strict=True)]
+            vectors = _vectors(part)
+            ids = ("base_row_id", "default_row_commit_version") if reader.row_ids is not None else ()
+            described = zip(*(part.column(name).to_pylist() for name in ("path", "size", *ids)), strict=True)
+            for row, (path, size, *defaults) in enumerate(described):
+                values = tuple(column.slice(row, 1) for column in decoded)
+                yield Job(indices[start + row], path, size, values, vectors.get(row), deleted.get(path), *defaults)
 
 
 def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
@@ -394,72 +383,10 @@ def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], N
                     result.add_done_callback(lambda done: drop(done.result()) if done.exception() is None else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """The files of a scan and how each is read."""
-
-    of_table: TableScan
-    reader: FileReader
-
-    @staticmethod
-    def of(table: TableScan, columns: Sequence[str] | None, predicate: Predicate | None) -> _Scan:
-        ids, partitioned = table.row_ids, table.partition_columns
-        schema = table.schema if ids is None else ids.beside(table.schema)
-        wanted = [each.name for each in schema.fields] if columns is None else _resolved(columns, schema)
-        needed = frozenset(wanted) | (frozenset() if predicate is None else predicate.columns)
-        stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partitioned)
-        partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partitioned)
-        output = pa.schema([to_arrow(schema).field(name) for name in wanted])
-        both = StructType([*stored.fields, *partitions])
-        ids = None if ids is None or needed.isdisjoint(ids.names) else ids
-        return _Scan(table, FileReader(table.store, both, stored, partitions, output, predicate, table.version, ids))
-
-    def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
-        """The files that may have rows of the result; partition values are decoded for several files at a time."""
-        indices: Sequence[int] = range(files.num_rows)
-        predicate = self.reader.predicate
-        if predicate is not None and files.num_rows and not chosen:
-            kept = predicate.may_match(files, schema=self.of_table.schema, partition_columns=self.of_table.partition_columns)
-            files = files.filter(kept)
-            indices = pc.indices_nonzero(kept).to_pylist()
-        for start in range(0, files.num_rows, _JOBS_AT_ONCE):
-            part = files.slice(start, _JOBS_AT_ONCE)
-            yield from self._jobs(part, indices[start : start + part.num_rows], deleted)
-
-    def _jobs(self, files: pa.Table, indices: Sequence[int], deleted: Mapping[str, Rows]) -> Iterator[Job]:
-        fields = self.reader.partition_fields
-        texts = partition_texts(files.column("partition_values"), [each.name for each in fields]) if fields else []
-        decoded = [_decode(column, field) for column, field in zip(texts, fields, strict=True)]
-        paths, sizes = files.column("path").to_pylist(), files.column("size").to_pylist()
-        vectors = _vectors(files)
-        defaults: Sequence[tuple[int | None, int | None]]
-        defaults = _defaults(files) if self.reader.row_ids is not None else [(None, None)] * files.num_rows
-        for row, (index, path, size, default) in enumerate(zip(indices, paths, sizes, defaults, strict=True)):
-            values = tuple(values.slice(row, 1) for values in decoded)
-            yield Job(index, path, size, values, vectors.get(row), deleted.get(path), *default)
-
-
 def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
     """The files' deletion vectors, by row."""
     if "deletion_vector" not in files.column_names or files.column("deletion_vector").null_count == files.num_rows:
         return {}
     rows = pc.indices_nonzero(pc.is_valid(files.column("deletion_vector")))
-    found = files.column("deletion_vector").take(rows).to_pylist()
-    return {row: DeletionVector(**each) for row, each in zip(rows.to_pylist(), found, strict=True)}
-
-
-def _defaults(files: pa.Table) -> list[tuple[int | None, int | None]]:
-    """The files' base row ids and commit versions."""
-    columns = (files.column(name).to_pylist() for name in ("base_row_id", "default_row_commit_version"))
-    return list(zip(*columns, strict=True))
-
-
-def _decode(texts: pa.Array, field: StructField) -> pa.Array:
-    assert isinstance(field.type, PrimitiveType)
-    return decode_column(texts, field.type)
-
-
-def _resolved(columns: Sequence[str], schema: StructType) -> list[str]:
-    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
-        raise InvalidRequest(f"columns is {columns!r}; give a list of names", columns=columns)
-    return [schema.named(name).name for name in columns]
+    vectors = files.column("deletion_vector").take(rows).to_pylist()
+    return {row: DeletionVector(**each) for row, each in zip(rows.to_pylist(), vectors, strict=True)}

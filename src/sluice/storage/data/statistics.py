@@ -1,26 +1,39 @@
-"""Statistics of a data file as Delta defines them ("Per-file Statistics"), by which readers skip files.
+"""Statistics of a data file as Delta defines them ("Per-file Statistics"), by which readers skip files: from its rows, or its footer.
 
 Bounds hold for every value: text is cut to 32 characters, the largest rounded up; timestamps have milliseconds, the smallest
 rounded down and the largest up. A bound that JSON cannot represent, or that would not hold for every reader (the largest of
 numbers with NaN), is omitted. Booleans, binary, arrays and maps have a count of nulls only.
+
+Of the footer of any Parquet file only bounds that hold for every value are taken: those of whole numbers, decimals, dates, times in
+microseconds and text. (Parquet cuts long text so that bounds still hold, and leaves NaN out of those of floating-point numbers, which
+therefore get none.)
+
+A `WrittenFooter` has statistics like those of our own writer, of a file that Spark has just written by our rules. Its writer is known
+(parquet-mr, with the table's schema, times in microseconds, no old calendars). So places of columns are known, nested ones, too, and
+bounds of floating-point numbers hold: parquet-mr takes NaN for the largest number, and the footer has it as such.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ..dataclass import dataclass
-from ..schema.arrow_schema import kind
-from ..schema.datatypes import PrimitiveType, StructType
+from ..errors import InvariantBroken, SchemaMismatch
+from ..schema.conform import is_legal
+from ..schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, from_arrow, kind
+from ..stores.objects import ObjectStore
+from ..stores.streams import arrow_input
 
 # delta.dataSkippingNumIndexedCols
 INDEXED_COLUMNS_DEFAULT: Final = 32
@@ -31,18 +44,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_MAX: Final = date.max.toordinal()
 _WITHOUT_BOUNDS: Final = frozenset({"boolean", "binary"})
-
-
-def collect(
-    table: pa.Table, schema: StructType, partition_columns: Sequence[str], *, indexed_columns: int = INDEXED_COLUMNS_DEFAULT
-) -> str:
-    """The statistics of a file with these rows, as the JSON text of `add.stats`.
-
-    `indexed_columns` is delta.dataSkippingNumIndexedCols: how many leaves get bounds and null counts (-1: all of them).
-    """
-    collector = StatsCollector(schema, partition_columns, indexed_columns)
-    collector.update(table)
-    return collector.to_json()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ def text_of(rows: int, known: Iterable[tuple[Leaf, Any, Any, int | None]]) -> st
             _put(counts, leaf.path, nulls)
         if leaf.kind is None:
             continue
-        if (low := lower_bound(lowest, leaf.kind)) is not None:
+        if (low := _bound(lowest, leaf.kind, upper=False)) is not None:
             _put(lows, leaf.path, low)
-        if (high := upper_bound(highest, leaf.kind)) is not None:
+        if (high := _bound(highest, leaf.kind, upper=True)) is not None:
             _put(highs, leaf.path, high)
     return orjson.dumps({"numRecords": rows, "minValues": lows, "maxValues": highs, "nullCount": counts}).decode()
 
@@ -89,11 +90,14 @@ def _walk(schema: StructType, path: tuple[str, ...]) -> Iterator[Leaf]:
 
 
 class StatsCollector:
-    """Statistics of a file that is written in pieces: call `update` with each, then `to_json`."""
+    """Statistics of a file that is written in pieces: call `update` with each, then `to_json`.
+
+    `indexed_columns` is the property delta.dataSkippingNumIndexedCols.
+    """
 
     __slots__ = ("_high", "_leaves", "_low", "_nan", "_nulls", "_rows")
 
-    def __init__(self, schema: StructType, partition_columns: Iterable[str], indexed_columns: int = INDEXED_COLUMNS_DEFAULT) -> None:
+    def __init__(self, schema: StructType, partition_columns: Iterable[str], indexed_columns: int) -> None:
         self._leaves = leaves(schema, tuple(partition_columns), indexed_columns)
         self._rows = 0
         self._nulls = [0] * len(self._leaves)
@@ -110,27 +114,25 @@ class StatsCollector:
                 column = pc.struct_field(column, list(leaf.path[1:]))
             nulls = column.null_count
             self._nulls[index] += nulls
-            if leaf.kind is not None and nulls < len(column):
-                self._bound(index, column, leaf.kind)
-
-    def _bound(self, index: int, column: pa.ChunkedArray, kind: str) -> None:
-        if kind == "float":
-            self._nan[index] = self._nan[index] or pc.any(pc.is_nan(column)).as_py() is True
-        elif kind == "date":
-            column = column.cast(pa.int32())
-        elif kind in ("timestamp", "timestamp_ntz"):
-            # As numbers: Python's datetime ends in the year 9999, Arrow's does not.
-            column = column.cast(pa.int64())
-        found = pc.min_max(column)
-        low, high = found["min"].as_py(), found["max"].as_py()
-        if low is not None and low == low and (self._low[index] is None or low < self._low[index]):
-            self._low[index] = low
-        if high is not None and high == high and (self._high[index] is None or high > self._high[index]):
-            self._high[index] = high
+            if leaf.kind is None or nulls == len(column):
+                continue
+            if leaf.kind == "float":
+                self._nan[index] = self._nan[index] or pc.any(pc.is_nan(column)).as_py() is True
+            elif leaf.kind == "date":
+                column = column.cast(pa.int32())
+            elif leaf.kind in ("timestamp", "timestamp_ntz"):
+                # As numbers: Python's datetime ends in the year 9999, Arrow's does not.
+                column = column.cast(pa.int64())
+            bounds = pc.min_max(column)
+            low, high = bounds["min"].as_py(), bounds["max"].as_py()
+            if low is not None and low == low and (self._low[index] is None or low < self._low[index]):
+                self._low[index] = low
+            if high is not None and high == high and (self._high[index] is None or high > self._high[index]):
+                self._high[index] = high
 
     def to_json(self) -> str:
         """The JSON text for `add.stats`."""
-        highs = (None if nan else high for nan, high in zip(self._nan, self._high, strict=True))
+        highs = [None if nan else high for nan, high in zip(self._nan, self._high, strict=True)]
         return text_of(self._rows, zip(self._leaves, self._low, highs, self._nulls, strict=True))
 
 
@@ -140,30 +142,20 @@ def _put(into: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     into[path[-1]] = value
 
 
-def lower_bound(value: Any, kind: str) -> Any:
-    """The JSON value of a lowest value (dates as days, times as microseconds since the epoch); None if there is none that holds."""
-    match kind:
-        case "string" if value is not None:
-            return value[:_TEXT_MAX]
-        case "timestamp" | "timestamp_ntz" if value is not None:
-            return _instant(value // 1000, kind)
-    return _plain(value, kind)
-
-
-def upper_bound(value: Any, kind: str) -> Any:
-    """The same of a highest value."""
-    match kind:
-        case "string" if value is not None:
-            return value if len(value) <= _TEXT_MAX else _rounded_up(value[:_TEXT_MAX])
-        case "timestamp" | "timestamp_ntz" if value is not None:
-            return _instant(-(-value // 1000), kind)
-    return _plain(value, kind)
-
-
-def _plain(value: Any, kind: str) -> Any:
+def _bound(value: Any, kind: str, *, upper: bool) -> Any:
+    """The JSON value of a lowest or highest value: dates are days, times microseconds since the epoch. None if there is none that holds."""
     if value is None:
         return None
     match kind:
+        case "string":
+            return _rounded_up(value[:_TEXT_MAX]) if upper and len(value) > _TEXT_MAX else value[:_TEXT_MAX]
+        case "timestamp" | "timestamp_ntz":
+            milliseconds = -(-value // 1000) if upper else value // 1000
+            try:
+                moment = _EPOCH + timedelta(milliseconds=milliseconds)
+            except OverflowError:
+                return None
+            return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if kind == "timestamp" else "")
         case "float":
             return value if math.isfinite(value) else None
         case "decimal":
@@ -171,16 +163,7 @@ def _plain(value: Any, kind: str) -> Any:
         case "date":
             ordinal = value + _EPOCH_DAY
             return date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= _DAY_MAX else None
-        case _:
-            return value
-
-
-def _instant(milliseconds: int, kind: str) -> str | None:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if kind == "timestamp" else "")
+    return value
 
 
 def _rounded_up(prefix: str) -> str | None:
@@ -191,3 +174,195 @@ def _rounded_up(prefix: str) -> str | None:
             following = _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
             return prefix[: end - 1] + chr(following)
     return None
+
+
+_UNKNOWN: Final = (None, None, None)
+_BOUNDED: Final = frozenset({"integer", "decimal", "date", "string", "timestamp", "timestamp_ntz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The footer of a data file: its number of rows, its columns (all nullable), and for top-level columns (lowest, highest, nulls).
+
+    `columns` has only what the footer knows of every row group.
+    """
+
+    rows: int
+    schema: StructType
+    columns: Mapping[str, tuple[Any, Any, int | None]]
+
+    def statistics(self, schema: StructType, partition_columns: Sequence[str], indexed_columns: int) -> str:
+        """The JSON text of `add.stats`, for the first `indexed_columns` columns of the table (-1: all)."""
+        known: list[tuple[Leaf, Any, Any, int | None]] = []
+        listed = schema.without(partition_columns).fields
+        for each in listed if indexed_columns < 0 else listed[:indexed_columns]:
+            own = self.schema.get(each.name)
+            low, high, count = self.columns.get(own.name, (None, None, None)) if own is not None else (None, None, self.rows)
+            same = own is not None and own.type == each.type
+            if not isinstance(each.type, StructType):
+                bounds = kind(each.type) if same and isinstance(each.type, PrimitiveType) else None
+                known.append((Leaf((each.name,), bounds), low, high, count))
+        return text_of(self.rows, known)
+
+
+def read_footer(store: ObjectStore, key: str) -> Footer:
+    """The footer of a Parquet file. Raises ObjectNotFound, SchemaMismatch if it is no Parquet file or has types that Delta lacks."""
+    try:
+        with arrow_input(store.open_input(key)) as source:
+            file = pq.ParquetFile(source)
+            found, arrow = file.metadata, file.schema_arrow
+    except pa.ArrowException as cause:
+        raise SchemaMismatch(f"{key!r} cannot be read as a Parquet file: {cause}", key=key) from cause
+    instants = {column.path for column in (found.schema.column(n) for n in range(found.num_columns)) if column.physical_type == "INT96"}
+    try:
+        fields = from_arrow(arrow.remove_metadata()).fields
+    except SchemaMismatch as unfit:
+        raise SchemaMismatch(f"{key!r}: {unfit.message}", key=key, **unfit.details) from unfit
+    nested = sorted(path for path in instants if path not in arrow.names)
+    if nested:
+        raise SchemaMismatch(
+            f"{key!r}: {nested[0]!r} is a nested INT96 timestamp, which sluice does not convert", key=key, column=nested[0]
+        )
+    columns = [StructField(f.name, PrimitiveType("timestamp") if f.name in instants else _nullable(f.type)) for f in fields]
+    return Footer(found.num_rows, StructType(columns), dict(_columns(found, StructType(columns), instants)))
+
+
+def _nullable(dtype: DataType) -> DataType:
+    match dtype:
+        case StructType():
+            return StructType([StructField(each.name, _nullable(each.type)) for each in dtype.fields])
+        case ArrayType(element, _):
+            return ArrayType(_nullable(element), True)
+        case MapType(key, value, _):
+            return MapType(_nullable(key), _nullable(value), True)
+    return dtype
+
+
+def _columns(found: pq.FileMetaData, schema: StructType, instants: Iterable[str]) -> Iterator[tuple[str, tuple[Any, Any, int | None]]]:
+    places = {found.schema.column(number).path: number for number in range(found.num_columns)}
+    for each in schema.fields:
+        place = places.get(each.name)
+        if place is None or not isinstance(each.type, PrimitiveType) or each.name in instants:
+            continue
+        parts = [found.row_group(number).column(place) for number in range(found.num_row_groups)]
+        known = [part.statistics for part in parts]
+        counts = [None if one is None or not one.has_null_count else one.null_count for one in known]
+        nulls = None if any(count is None for count in counts) else sum(count for count in counts if count is not None)
+        low: Any = None
+        high: Any = None
+        if kind(each.type) in _BOUNDED:
+            filled = [(one, part) for one, part, count in zip(known, parts, counts, strict=True) if count != part.num_values]
+            if filled and all(one is not None and one.has_min_max for one, _ in filled):
+                values = [(_number(one.min), _number(one.max)) for one, _ in filled if one is not None]
+                low, high = min(value for value, _ in values), max(value for _, value in values)
+        yield each.name, (low, high, nulls)
+
+
+def _number(value: Any) -> Any:
+    """Dates as days, and times as microseconds since the epoch, as statistics of rows have them."""
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFooter:
+    """The number of rows, the text of `add.stats`, the number of nulls by top-level column of a primitive type, and the columns with
+    values beyond the limits of `schema.conform`, as paths.
+    """
+
+    rows: int
+    stats: str
+    nulls: Mapping[str, int]
+    illegal: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A column of Parquet: `path` through structs; not `direct` if an array or map is on the way."""
+
+    path: tuple[str, ...]
+    type: PrimitiveType
+    direct: bool
+
+
+def read_written_footer(path: Path, stored: StructType, indexed_columns: int) -> WrittenFooter:
+    """The footer of a file whose columns are exactly those of `stored`. Raises InvariantBroken if they are not."""
+    footer = pq.read_metadata(path)
+    places = _places(stored)
+    if footer.num_columns != len(places):
+        raise InvariantBroken(f"{path} has {footer.num_columns} columns, and was to have the {len(places)} of {stored}")
+    by_column = {place: _statistics_of(footer, number, place.type) for number, place in enumerate(places)}
+    direct = {place.path: each for place, each in by_column.items() if place.direct}
+    bounds: list[tuple[Leaf, Any, Any, int | None]] = []
+    for leaf in leaves(stored, (), indexed_columns):
+        low, high, count = direct.get(leaf.path, _UNKNOWN)
+        bounds.append((leaf, low, None if _is_nan(high) else high, count))
+    nulls = {path[0]: count for path, (_, _, count) in direct.items() if len(path) == 1 and count is not None}
+    odd = [
+        place.path
+        for place, (low, high, _) in by_column.items()
+        if any(bound is not None and not is_legal(bound, place.type) for bound in (low, high))
+    ]
+    return WrittenFooter(footer.num_rows, text_of(footer.num_rows, bounds), nulls, tuple(".".join(path) for path in odd))
+
+
+@lru_cache(maxsize=256)
+def _places(stored: StructType) -> tuple[_Place, ...]:
+    return tuple(place for each in stored.fields for place in _inside(each.type, (each.name,), direct=True))
+
+
+def _inside(dtype: DataType, path: tuple[str, ...], *, direct: bool) -> Iterator[_Place]:
+    match dtype:
+        case PrimitiveType():
+            yield _Place(path, dtype, direct)
+        case StructType(fields):
+            for each in fields:
+                yield from _inside(each.type, (*path, each.name), direct=direct)
+        case ArrayType(element, _):
+            yield from _inside(element, (*path, "element"), direct=False)
+        case MapType(key, value, _):
+            yield from _inside(key, (*path, "key"), direct=False)
+            yield from _inside(value, (*path, "value"), direct=False)
+
+
+def _statistics_of(footer: pq.FileMetaData, number: int, dtype: PrimitiveType) -> tuple[Any, Any, int | None]:
+    """The bounds and nulls of a column over all row groups; nulls are None if one does not say it, bounds are None if none holds."""
+    nulls: int | None = 0
+    bounds: list[Any] | None = []
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(number)
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
+            return _UNKNOWN
+        nulls += statistics.null_count
+        if statistics.null_count == chunk.num_values:
+            continue
+        if not statistics.has_min_max:
+            bounds = None
+        elif bounds is not None:
+            bounds += (_value(statistics.min_raw, dtype), _value(statistics.max_raw, dtype))
+    if not bounds or any(value is None for value in bounds):
+        return None, None, nulls
+    numbers = [value for value in bounds if not _is_nan(value)]
+    return min(numbers, default=None), max(numbers) if len(numbers) == len(bounds) else math.nan, nulls
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _value(raw: Any, dtype: PrimitiveType) -> Any:
+    """A bound as statistics of rows have it: dates in days, times in microseconds; None for text that is cut amid a character."""
+    match kind(dtype):
+        case "decimal":
+            unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+            digits = tuple(int(digit) for digit in str(abs(unscaled)))
+            return Decimal((int(unscaled < 0), digits, -dtype.scale))
+        case "string":
+            try:
+                return raw.decode()
+            except UnicodeDecodeError:
+                return None
+    return raw

@@ -1,5 +1,7 @@
 """Makers of typed nodes: each one checks the types of its operands, coerces literals and folds constants.
 
+`call` makes the node of a function: alternative spellings of an expression become that expression, others are looked up in `functions`.
+
 A literal in a comparison takes the other side's type if its value is exactly one of that type: `small = 5L` compares
 SMALLINTs, so that statistics and Parquet's own pruning apply. Otherwise (`small < 70000`, `whole = 1.5`) both sides are
 converted to a type that holds both, so that nothing wraps around. Refusals are PredicateErrors.
@@ -15,56 +17,21 @@ from decimal import Decimal
 import pyarrow as pa
 
 from ..errors import PredicateError
-from . import evaluate, types, values
-from .nodes import (
-    And,
-    Arithmetic,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Compare,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Value,
-    columns,
-)
-
-__all__ = [
-    "FALSE",
-    "NULL",
-    "TRUE",
-    "and_",
-    "arithmetic",
-    "as_literal",
-    "as_string",
-    "case",
-    "cast",
-    "column",
-    "common_of",
-    "compare",
-    "folded",
-    "in_",
-    "is_null",
-    "like",
-    "literal",
-    "match",
-    "negate",
-    "not_",
-    "number",
-    "or_",
-    "require_boolean",
-    "try_cast",
-]
+from . import casts, evaluate, types
+from .functions import AGGREGATES, ALIASES, FUNCTIONS, NOT_DETERMINISTIC
+from .nodes import And, Arithmetic, Call, Case, Cast, Column, Compare, In, IsNull, Like, Literal, Node, Not, Or, Value, columns
+from .regex import to_re2
 
 NULL = Literal(None, pa.null())
 TRUE = Literal(True, pa.bool_())
 FALSE = Literal(False, pa.bool_())
+
+# Functions without a name in SQL, written as operators.
+_OPERATORS = frozenset({"&", "|", "^", "~"})
+_REWRITTEN = (
+    *("coalesce", "if", "nullif", "nvl2", "isnull", "isnotnull", "mod", "negative"),
+    *("startswith", "endswith", "contains", "date", "ilike"),
+)
 
 
 def column(path: Sequence[str], schema: pa.Schema) -> Column:
@@ -107,7 +74,11 @@ def literal(value: Value) -> Literal:
                     return Literal(value, kind)
             return literal(Decimal(value))
         case Decimal():
-            return Literal(value, _decimal_type(value))
+            _, digits, exponent = value.as_tuple()
+            if not isinstance(exponent, int) or max(len(digits) + max(exponent, 0), -exponent) > 38:
+                raise PredicateError(f"{value} is no DECIMAL: it has more than 38 digits; write it as a DOUBLE", value=value)
+            scale = max(-exponent, 0)
+            return Literal(value, pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale))
         case float():
             return Literal(value, pa.float64())
         case str():
@@ -121,14 +92,6 @@ def literal(value: Value) -> Literal:
     raise PredicateError(f"{value!r} is no value a predicate can hold: use a number, string, bytes, date or datetime", value=value)
 
 
-def _decimal_type(value: Decimal) -> pa.DataType:
-    _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or max(len(digits) + max(exponent, 0), -exponent) > 38:
-        raise PredicateError(f"{value} is no DECIMAL: it has more than 38 digits; write it as a DOUBLE", value=value)
-    scale = max(-exponent, 0)
-    return pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale)
-
-
 def require_boolean(node: Node) -> Node:
     """`node` as a condition; NULL is allowed."""
     if pa.types.is_null(node.type):
@@ -139,13 +102,7 @@ def require_boolean(node: Node) -> Node:
 
 
 def compare(op: str, left: Node, right: Node) -> Node:
-    """`left op right` for = <> < <= > >= <=>."""
-    left, right, at = _meet(op, left, right)
-    return folded(Compare(op, left, right, at))
-
-
-def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
-    """Both operands, with literals converted to the type of the comparison, and that type."""
+    """`left op right` for = <> < <= > >= <=>, with literals converted to the type of the comparison."""
     if isinstance(right, Literal) and not isinstance(left, Literal):
         right = _fitted(right, left.type)
     elif isinstance(left, Literal) and not isinstance(right, Literal):
@@ -162,7 +119,7 @@ def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
         right = _fitted(right, left.type)
     elif isinstance(left, Literal) and not isinstance(right, Literal):
         left = _fitted(left, right.type)
-    return left, right, left.type if left.type == right.type else at
+    return folded(Compare(op, left, right, left.type if left.type == right.type else at))
 
 
 def _fitted(term: Literal, kind: pa.DataType) -> Literal:
@@ -175,7 +132,7 @@ def _fitted(term: Literal, kind: pa.DataType) -> Literal:
     if pa.types.is_float64(kind):
         return Literal(float(value), kind)
     try:
-        fitted = values.convert(value, kind)
+        fitted = casts.convert(value, kind)
     except PredicateError:
         return term
     return Literal(fitted, kind) if fitted == value else term
@@ -183,8 +140,8 @@ def _fitted(term: Literal, kind: pa.DataType) -> Literal:
 
 def as_literal(term: Node, kind: pa.DataType) -> Node:
     """A constant converted to type `kind`; anything else, and a decimal beside a decimal, stays unchanged."""
-    if isinstance(term, Literal) and term.type != kind and not (types.is_decimal(kind) and types.is_decimal(term.type)):
-        return Literal(values.convert(term.value, kind), kind)
+    if isinstance(term, Literal) and term.type != kind and not (pa.types.is_decimal(kind) and pa.types.is_decimal(term.type)):
+        return Literal(casts.convert(term.value, kind), kind)
     return term
 
 
@@ -227,7 +184,7 @@ def in_(term: Node, options: Sequence[Node]) -> Node:
     if at is None or not types.is_atomic(at):
         kinds = ", ".join(dict.fromkeys(types.name(option.type) for option in fitted))
         raise PredicateError(f"{types.name(term.type)} IN a list of {kinds} cannot be evaluated: write the list as {types.name(term.type)}")
-    converted = [Literal(values.convert(option.value, at), at) for option in fitted]
+    converted = [Literal(casts.convert(option.value, at), at) for option in fitted]
     refitted = [_fitted(option, term.type) for option in converted]
     if all(option.type == term.type for option in refitted):
         converted, at = refitted, term.type
@@ -285,8 +242,8 @@ def cast(term: Node, kind: pa.DataType) -> Node:
     if term.type == kind:
         return term
     if isinstance(term, Literal):
-        return Literal(values.convert(term.value, kind), kind)
-    evaluate.check_cast(term.type, kind)
+        return Literal(casts.convert(term.value, kind), kind)
+    casts.check(term.type, kind)
     return Cast(term, kind)
 
 
@@ -295,8 +252,8 @@ def try_cast(term: Node, kind: pa.DataType) -> Node:
     if term.type == kind:
         return term
     if isinstance(term, Literal):
-        return Literal(values.converted(term.value, kind), kind)
-    evaluate.check_cast(term.type, kind)
+        return Literal(casts.converted(term.value, kind), kind)
+    casts.check(term.type, kind)
     return Call("try_cast", (term,), kind)
 
 
@@ -304,7 +261,7 @@ def negate(term: Node) -> Node:
     """`-term`."""
     if isinstance(term, Literal) and isinstance(term.value, (int, float, Decimal)) and not isinstance(term.value, bool):
         return Literal(-term.value, term.type)
-    if types.is_decimal(term.type):
+    if pa.types.is_decimal(term.type):
         return folded(Arithmetic("-", Literal(Decimal(0), term.type), term, term.type))
     return arithmetic("-", Literal(0, pa.int8()), term)
 
@@ -333,7 +290,7 @@ def common_of(terms: Iterable[Node], what: str) -> pa.DataType:
     kind: pa.DataType | None = pa.null()
     for term in terms:
         kind = types.common(kind, term.type) if kind is not None else None
-    if kind is None or (not types.is_atomic(kind) and not pa.types.is_null(kind)) or (types.is_decimal(kind) and kind.precision > 38):
+    if kind is None or (not types.is_atomic(kind) and not pa.types.is_null(kind)) or (pa.types.is_decimal(kind) and kind.precision > 38):
         raise PredicateError(f"the values of {what} have no common type: CAST them to one")
     return kind
 
@@ -346,3 +303,139 @@ def folded(node: Node) -> Node:
         return Literal(evaluate.constant(node), node.type)
     except PredicateError:
         return node
+
+
+def call(name: str, args: Sequence[Node]) -> Node:
+    """A function by its SQL name; PredicateError for functions that sluice does not evaluate."""
+    known = ALIASES.get(name.lower(), name.lower())
+    match known, args:
+        case "coalesce", [_, *_]:
+            kind = common_of(args, "COALESCE")
+            return folded(Call("coalesce", tuple(as_literal(arg, kind) for arg in args), kind))
+        case "if", [condition, yes, no]:
+            return case([(condition, yes)], no)
+        case "nullif", [value, other]:
+            return case([(compare("=", value, other), NULL)], value)
+        case "nvl2", [value, yes, no]:
+            return case([(not_(is_null(value)), yes)], no)
+        case "isnull", [value]:
+            return is_null(value)
+        case "isnotnull", [value]:
+            return not_(is_null(value))
+        case "mod", [left, right]:
+            return arithmetic("%", left, right)
+        case "negative", [value]:
+            return negate(value)
+        case (("startswith" | "endswith" | "contains"), [term, text]):
+            return _search(known, term, text)
+        case (("date" | "timestamp" | "string" | "int" | "bigint" | "smallint" | "tinyint" | "double" | "float" | "boolean"), [value]):
+            return cast(value, types.parse(known.upper()))
+        case (("greatest" | "least"), [_, _, *_]):
+            args = _at_one_type(args, name)
+            return folded(Call(known, tuple(args), args[0].type))
+        case "ilike", [term, pattern]:
+            return ilike(term, pattern)
+        case "rlike", [term, pattern]:
+            args = [as_string(term, "RLIKE"), as_string(pattern, "the pattern of RLIKE")]
+            if isinstance(args[1], Literal):
+                if args[1].value is None:
+                    return Literal(None, pa.bool_())
+                to_re2(str(args[1].value))  # raises if it cannot be evaluated
+        case "size", [value]:
+            if not (pa.types.is_list(value.type) or pa.types.is_map(value.type)):
+                raise PredicateError(f"size needs an array or a map, and this is {types.name(value.type)}", function="size")
+            return folded(Call("size", (value,), pa.int32()))
+        case (("shiftleft" | "shiftright"), [value, places]):
+            kind = _whole_number([value, Literal(0, pa.int32())], name)
+            places = _argument(places, pa.int32(), name)
+            return folded(Call(known, (cast(value, kind), places), kind))
+        case "concat", _:
+            args = [cast(arg, pa.string()) if types.is_atomic(arg.type) and not pa.types.is_binary(arg.type) else arg for arg in args]
+    function = FUNCTIONS.get(known) if known not in _OPERATORS else None
+    if function is None:
+        raise PredicateError(_unknown(name), function=name)
+    if len(args) not in function.arity:
+        raise PredicateError(f"{name} takes {' or '.join(map(str, function.arity))} arguments, not {len(args)}", function=name)
+    coerced = tuple(_argument(arg, kind, name) for arg, kind in zip(args, function.takes(len(args)), strict=True))
+    for place, arg in enumerate(coerced):
+        if place in function.constant and (not isinstance(arg, Literal) or arg.value is None):
+            raise PredicateError(f"argument {place + 1} of {name} must be a constant that is not NULL", function=name)
+    return folded(Call(known, coerced, function.gives(coerced)))
+
+
+def bits(sign: str, args: Sequence[Node]) -> Node:
+    """`left & right`, `left | right`, `left ^ right`, or `~term`, depending on `sign`."""
+    kind = _whole_number(args, sign)
+    return folded(Call(sign, tuple(cast(arg, kind) for arg in args), kind))
+
+
+def ilike(term: Node, pattern: Node, escape: str = "\\") -> Node:
+    """`term ILIKE pattern ESCAPE escape`: Spark compares both in lower case."""
+    return like(call("lower", [as_string(term, "ILIKE")]), call("lower", [as_string(pattern, "ILIKE")]), escape)
+
+
+def _whole_number(args: Sequence[Node], name: str) -> pa.DataType:
+    """The common type of whole numbers; a NULL takes the other operands' type."""
+    kinds = [arg.type for arg in args if not pa.types.is_null(arg.type)]
+    for kind in kinds:
+        if not pa.types.is_signed_integer(kind):
+            raise PredicateError(f"{name} needs whole numbers, and this is {types.name(kind)}: CAST it", function=name)
+    return max(kinds, key=lambda kind: kind.bit_width, default=pa.int32())
+
+
+def _at_one_type(args: Sequence[Node], name: str) -> list[Node]:
+    """The arguments at their common type; text has none with other types here."""
+    kind = common_of(args, name.upper())
+    if any(pa.types.is_string(arg.type) != pa.types.is_string(kind) and not pa.types.is_null(arg.type) for arg in args):
+        raise PredicateError(f"the values of {name.upper()} have no common type: CAST them to one", function=name)
+    return [cast(arg, kind) for arg in args]
+
+
+def clock(name: str, now: datetime) -> Node | None:
+    """The value at the moment `now` (in UTC, like everything) of a function that returns the time; None for any other name."""
+    match name.lower():
+        case "current_timestamp" | "now":
+            return literal(now)
+        case "current_date" | "curdate":
+            return cast(literal(now), pa.date32())
+        case "localtimestamp":
+            return cast(literal(now), types.TIMESTAMP_NTZ)
+    return None
+
+
+def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
+    """The argument at the function's type; None takes any number."""
+    if kind is None:
+        if not types.is_numeric(arg.type):
+            raise PredicateError(f"{name} needs a number, and this is {types.name(arg.type)}: CAST it", function=name)
+        return arg
+    fits = (
+        arg.type == kind
+        or pa.types.is_null(arg.type)
+        or (kind in types.MOMENTS and (arg.type in types.MOMENTS or pa.types.is_string(arg.type)))
+        or (pa.types.is_integer(kind) and pa.types.is_integer(arg.type))
+        or (pa.types.is_floating(kind) and types.is_numeric(arg.type))
+    )
+    if not fits:
+        raise PredicateError(f"{name} needs {types.name(kind)}, and this is {types.name(arg.type)}: CAST it", function=name)
+    return cast(arg, kind)
+
+
+def _unknown(name: str) -> str:
+    if name.lower() in NOT_DETERMINISTIC:
+        return f"{name} has no fixed value, and must mean the same to everybody and at every attempt: write the value itself"
+    if name.lower() in AGGREGATES:
+        return f"{name} is an aggregate, which sums up many rows, and here is one: compute it first, and write the value"
+    known = ", ".join(sorted({*FUNCTIONS, *ALIASES, *_REWRITTEN} - _OPERATORS))
+    return f"sluice does not evaluate the function {name}: compute it in a column first; it knows {known}"
+
+
+def _search(name: str, term: Node, text: Node) -> Node:
+    """startswith, endswith and contains, which are patterns."""
+    if not isinstance(text, Literal) or not isinstance(text.value, (str, type(None))):
+        raise PredicateError(f"the text {name} looks for must be a string constant", function=name)
+    if text.value is None:
+        return Literal(None, pa.bool_())
+    part = (text.value,) if text.value else ()
+    before, after = (() if name == "startswith" else (True,)), (() if name == "endswith" else (True,))
+    return match(as_string(term, name), (*before, *part, *after) if part else (True,))

@@ -19,32 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import PredicateError
-from . import casts, elementwise, types
-from .elementwise import Term
-from .functions import FUNCTIONS
-from .nodes import (
-    FLIPPED,
-    And,
-    Arithmetic,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Compare,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Value,
-    walk,
-)
-
-__all__ = ["check_cast", "compile_expression", "constant", "may_fail", "run", "run_over"]
-
-check_cast = casts.check
+from . import casts, types
+from .functions import FUNCTIONS, Term, and_, is_nan, or_
+from .nodes import FLIPPED, And, Arithmetic, Call, Case, Cast, Column, Compare, In, IsNull, Like, Literal, Node, Not, Or, Value, walk
 
 _COMPARISONS: Final = {
     "=": pc.equal,
@@ -85,7 +62,7 @@ def run_over(node: Node, column: Callable[[Column], pa.Array], rows: int, *, fai
     PredicateError if a row cannot be evaluated.
     """
     try:
-        values = _Evaluation(column, _itself, may_fail(node) if fails is None else fails).value(node, None)
+        values = _Evaluation(column, may_fail(node) if fails is None else fails).value(node, None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         said = f"the expression cannot be evaluated for every row: {error}; exclude such rows first"
         raise PredicateError(said, wrong=isinstance(error, pa.ArrowInvalid)) from error
@@ -100,11 +77,7 @@ def constant(node: Node) -> Value:
 
 def compile_expression(node: Node) -> pc.Expression:
     """The Arrow expression of `node`, for the filter of a dataset."""
-    return _Evaluation(lambda column: pc.field(*column.path), pc.scalar, may_fail(node)).value(node, None)
-
-
-def _itself(scalar: pa.Scalar) -> Term:
-    return scalar
+    return _Evaluation(lambda column: pc.field(*column.path), may_fail(node), compiles=True).value(node, None)
 
 
 def _over(node: Node, table: pa.Table) -> pa.Array:
@@ -123,11 +96,11 @@ class _Evaluation:
     Every part is evaluated under a guard: where the guard is false, the part does not raise, and its value does not matter.
     """
 
-    def __init__(self, column: Callable[[Column], Term], scalar: Callable[[pa.Scalar], Term], fails: bool) -> None:
-        """`fails` says that some part may raise for some row."""
+    def __init__(self, column: Callable[[Column], Term], fails: bool, *, compiles: bool = False) -> None:
+        """`fails` says that some part may raise for some row; with `compiles` the value is an expression."""
         self._column = column
-        self._scalar = scalar
         self._fails = fails
+        self._compiles = compiles
 
     def value(self, node: Node, guard: Term | None) -> Term:
         """The value of `node`."""
@@ -159,11 +132,16 @@ class _Evaluation:
             case Call(name="try_cast", args=(term,)):
                 return casts.try_cast(self.value(term, guard), term.type, node.type)
             case Call():
-                return self._called(node, guard)
+                function = FUNCTIONS[node.name]
+                terms = [self.value(arg, guard) for arg in node.args]
+                if function.fails:
+                    terms[0] = _shielded(terms[0], node.args[0].type, guard)
+                return function.run(terms, node.args)
         raise TypeError(f"not a node: {node!r}")
 
     def _constant(self, value: Value, kind: pa.DataType) -> Term:
-        return self._scalar(pa.scalar(value, kind))
+        scalar = pa.scalar(value, kind)
+        return pc.scalar(scalar) if self._compiles else scalar
 
     def _at(self, node: Node, kind: pa.DataType, guard: Term | None) -> Term:
         """The value of `node`, cast to `kind`."""
@@ -203,7 +181,7 @@ class _Evaluation:
             return pc.is_null(left) if op == "<=>" else self._constant(None, pa.bool_())
         if op == "<=>":
             same = pc.coalesce(self._compared("=", left, right, node), _FALSE)
-            return elementwise.or_(elementwise.and_(pc.is_null(left), pc.is_null(right)), same)
+            return or_(and_(pc.is_null(left), pc.is_null(right)), same)
         plain = _COMPARISONS[op](left, right)
         if not pa.types.is_floating(node.at):
             return plain
@@ -213,7 +191,7 @@ class _Evaluation:
             op, left, right, first, second = FLIPPED[op], right, left, node.right, node.left
         else:
             first, second = node.left, node.right
-        nans = (None if _is_number(side) else elementwise.is_nan(term, node.at) for term, side in ((left, first), (right, second)))
+        nans = (None if _is_number(side) else is_nan(term, node.at) for term, side in ((left, first), (right, second)))
         return _with_nan(op, plain, *nans)
 
     def _contained(self, node: In, term: Term) -> Term:
@@ -231,7 +209,7 @@ class _Evaluation:
         return pc.or_kleene(found, self._constant(None, pa.bool_())) if node.with_null and node.options else found
 
     def _computed(self, node: Arithmetic, guard: Term | None) -> Term:
-        if types.is_decimal(node.type):
+        if pa.types.is_decimal(node.type):
             left, right = (self._decimal_operand(*pair, guard) for pair in ((node.left, node.right), (node.right, node.left)))
             return casts.decimal_result(node.op, left, right, node.type)
         at = types.arithmetic("+", node.left.type, node.right.type) if node.op == "div" else node.type
@@ -251,22 +229,16 @@ class _Evaluation:
     def _chosen(self, node: Case, guard: Term | None) -> Term:
         conditions: list[Term] = []
         chosen: list[Term] = []
+        fails = may_fail(node)
         for condition, value in node.branches:
             conditions.append(pc.coalesce(self.value(condition, guard), _FALSE))
             chosen.append(self._at(value, node.type, _both(guard, conditions[-1]) if _needs_guard(value, node.type) else guard))
-            if may_fail(node):
+            if fails:
                 guard = _both(guard, pc.invert(conditions[-1]))
         result = self._at(node.otherwise, node.type, guard)
         for condition_, value_ in zip(reversed(conditions), reversed(chosen), strict=True):
             result = pc.if_else(condition_, value_, result)
         return result
-
-    def _called(self, node: Call, guard: Term | None) -> Term:
-        function = FUNCTIONS[node.name]
-        terms = [self.value(arg, guard) for arg in node.args]
-        if function.fails:
-            terms[0] = _shielded(terms[0], node.args[0].type, guard)
-        return function.run(terms, node.args)
 
     def _first(self, node: Call, guard: Term | None) -> Term:
         """COALESCE: an argument is reached where the earlier ones are null."""
@@ -311,7 +283,7 @@ def _shielded(term: Term, kind: pa.DataType, guard: Term | None) -> Term:
 def _both(guard: Term | None, more: Term) -> Term:
     """The guard of a part that is reached only where `more` is true (not where it is null)."""
     known = pc.coalesce(more, _FALSE)
-    return known if guard is None else elementwise.and_(guard, known)
+    return known if guard is None else and_(guard, known)
 
 
 def _is_number(node: Node) -> bool:
@@ -330,9 +302,9 @@ def _with_nan(op: str, plain: Term, left: Term | None, right: Term | None) -> Te
         return plain
     if left is None or right is None:
         nan = right if left is None else left
-        return pc.and_kleene(plain, pc.invert(nan)) if op == "=" or right is None else elementwise.or_(plain, nan)
-    true = elementwise.and_(left, right) if op == "=" else right if op == "<=" else elementwise.and_(right, pc.invert(left))
-    return elementwise.or_(plain, true)
+        return pc.and_kleene(plain, pc.invert(nan)) if op == "=" or right is None else or_(plain, nan)
+    true = and_(left, right) if op == "=" else right if op == "<=" else and_(right, pc.invert(left))
+    return or_(plain, true)
 
 
 def _balanced(terms: Sequence[Term], join: Callable[[Term, Term], Term]) -> Term:

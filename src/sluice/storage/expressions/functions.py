@@ -1,25 +1,90 @@
 """The SQL functions that sluice evaluates exactly like Spark. Dates and hours are in UTC.
 
-A function is one row of `FUNCTIONS`; alternative spellings of an expression (`nvl`, `if`, `mod`) are in `calls.call`.
+A function is one row of `FUNCTIONS`; alternative spellings of an expression (`nvl`, `if`, `mod`) are in `build.call`.
+
+A term is an array, a scalar, or an expression of a dataset's filter. For expressions, exact Python functions are registered
+with Arrow under their own names (`sluice.<name>:<takes>-><gives>`). A scan raises their exceptions unchanged. `round`, `floor` and `ceil`
+have the types of results that Spark gives them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial, reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..caches import ForkSafeLock
 from ..dataclass import dataclass
 from ..errors import PredicateError
-from . import elementwise, types
-from .elementwise import Term
+from . import types
 from .nodes import Literal, Node
 from .regex import to_re2
 
-__all__ = ["AGGREGATES", "ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
+Term: TypeAlias = pa.Array | pa.Scalar | pc.Expression
+
+_REGISTERED: Final[set[str]] = set()
+_LOCK: Final = ForkSafeLock()
+_MAX_DIGITS: Final = 38
+_EXACT: Final = Context(prec=800)  # the largest double has 309 digits, the smallest 324 after the point and 17 more
+_MOST_PLACES: Final = 400  # more change nothing
+
+
+def or_(left: Term, right: Term) -> Term:
+    """Null if either side is null; for expressions, pyarrow's own wrapper calls a function that does not exist."""
+    return pc.Expression._call("or", [left, right]) if isinstance(left, pc.Expression) else pc.or_(left, right)
+
+
+def and_(left: Term, right: Term) -> Term:
+    """Null if either side is null."""
+    return pc.Expression._call("and", [left, right]) if isinstance(left, pc.Expression) else pc.and_(left, right)
+
+
+def is_nan(term: Term, kind: pa.DataType) -> Term:
+    """Whether the float `term` is NaN, computed so that Arrow cannot use Parquet's statistics, which omit NaN.
+
+    If a row group's smallest and largest value are equal, Arrow assumes that value for every row. The result of a random
+    number (always less than 2) cannot be known beforehand.
+    """
+    if not isinstance(term, pc.Expression):
+        return pc.is_nan(term)
+    always = pc.less(pc.Expression._call("random", [], pc.RandomOptions(initializer=0)), 2.0)
+    return pc.is_nan(pc.if_else(always, term, pa.scalar(None, kind)))
+
+
+def per_value(name: str, change: Callable[[Any], Any], term: Term, takes: pa.DataType, gives: pa.DataType) -> Term:
+    """`change` applied to every non-null value of `term`, once per distinct value of a batch."""
+
+    def run(values: pa.Array) -> pa.Array:
+        encoded = values.dictionary_encode()
+        changed = [None if value is None else change(value) for value in encoded.dictionary.to_pylist()]
+        return pa.array(changed, gives).take(encoded.indices)
+
+    return per_array(name, run, term, takes, gives)
+
+
+def per_array(name: str, change: Callable[[pa.Array], pa.Array], term: Term, takes: pa.DataType, gives: pa.DataType) -> Term:
+    """`change` applied to the whole of `term`, batch by batch; it must preserve the length."""
+
+    def run(_: Any, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
+        if isinstance(values, pa.Scalar):
+            return change(pa.array([values.as_py()], takes))[0]
+        return change(values)
+
+    if not isinstance(term, pc.Expression):
+        return run(None, term)
+    full = f"sluice.{name}:{takes}->{gives}"
+    with _LOCK:
+        if full not in _REGISTERED:
+            about = {"summary": f"{name} as Spark does it", "description": f"from {takes} to {gives}"}
+            pc.register_scalar_function(run, full, about, {"values": takes}, gives)
+            _REGISTERED.add(full)
+    return pc.Expression._call(full, [term])
+
 
 Run: TypeAlias = Callable[[Sequence[Term], Sequence[Node]], Term]
 
@@ -42,7 +107,7 @@ class Function:
 
 
 def _constant(node: Node) -> Any:
-    """The value of an argument that `calls.call` has checked to be a constant."""
+    """The value of an argument that `build.call` has checked to be a constant."""
     return node.value if isinstance(node, Literal) else None
 
 
@@ -50,12 +115,9 @@ def _simple(takes: pa.DataType, gives: pa.DataType, run: Callable[[Term], Term])
     return Function((1,), lambda _: (takes,), lambda _: gives, lambda terms, _: run(terms[0]))
 
 
-def _calendar(part: Callable[[Term], Term]) -> Function:
-    return _simple(pa.date32(), pa.int32(), lambda term: part(term).cast(pa.int32()))
-
-
-def _clock(part: Callable[[Term], Term]) -> Function:
-    return _simple(types.TIMESTAMP, pa.int32(), lambda term: part(term).cast(pa.int32()))
+def _part(of: pa.DataType, part: Callable[[Term], Term]) -> Function:
+    """A part of a date or of a time, as a number."""
+    return _simple(of, pa.int32(), lambda term: part(term).cast(pa.int32()))
 
 
 def _letters(name: str, ascii_only: Callable[[pa.Array], pa.Array], change: Callable[[str], str]) -> Function:
@@ -66,7 +128,7 @@ def _letters(name: str, ascii_only: Callable[[pa.Array], pa.Array], change: Call
             return ascii_only(values)
         return pa.array([None if value is None else change(value) for value in values.to_pylist()], pa.string())
 
-    return _simple(pa.string(), pa.string(), lambda term: elementwise.per_array(name, run, term, pa.string(), pa.string()))
+    return _simple(pa.string(), pa.string(), lambda term: per_array(name, run, term, pa.string(), pa.string()))
 
 
 def _slice(term: Term, position: int, length: int | None) -> Term:
@@ -111,12 +173,8 @@ def _greatest(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     largest = _extreme(pc.max_element_wise, terms, kind)
     if not pa.types.is_floating(kind):
         return largest
-    nans = [pc.coalesce(elementwise.is_nan(term, kind), pa.scalar(False)) for term in terms]
+    nans = [pc.coalesce(is_nan(term, kind), pa.scalar(False)) for term in terms]
     return pc.if_else(reduce(pc.or_kleene, nans), pa.scalar(float("nan"), kind), largest)
-
-
-def _least(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
-    return _extreme(pc.min_element_wise, terms, nodes[0].type)
 
 
 def _days(sign: int) -> Function:
@@ -125,10 +183,6 @@ def _days(sign: int) -> Function:
         return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
 
     return Function((2,), lambda _: (pa.date32(), pa.int32()), lambda _: pa.date32(), run, fails=True)
-
-
-def _date_difference(terms: Sequence[Term], _: Sequence[Node]) -> Term:
-    return pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32()))
 
 
 _UNITS: Final = {
@@ -156,10 +210,68 @@ def _number(args: Sequence[Node]) -> pa.DataType:
 
 
 def _whole(change: Callable[[Term], Term]) -> Function:
-    def run(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
-        return elementwise.whole(change, terms[0], nodes[0].type)
+    """`floor` or `ceil`; a float beyond BIGINT overflows, but NaN becomes 0."""
 
-    return Function((1,), lambda _: (None,), elementwise.whole_type, run, fails=True)
+    def gives(nodes: Sequence[Node]) -> pa.DataType:
+        kind = nodes[0].type
+        if not pa.types.is_decimal(kind):
+            return pa.int64()
+        return kind if kind.scale == 0 else pa.decimal128(kind.precision - kind.scale + 1, 0)
+
+    def run(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
+        term, kind = terms[0], nodes[0].type
+        if pa.types.is_integer(kind):
+            return term.cast(pa.int64())
+        if pa.types.is_decimal(kind):
+            room = term.cast(types.decimal(kind.precision + 1, kind.scale))
+            return term if kind.scale == 0 else change(room).cast(gives(nodes))
+        number = term.cast(pa.float64())
+        return change(pc.if_else(pc.is_nan(number), pa.scalar(0.0), number)).cast(pa.int64())
+
+    return Function((1,), lambda _: (None,), gives, run, fails=True)
+
+
+def _places(args: Sequence[Node]) -> int:
+    """The second argument of `round`, which `build.call` has checked to be a constant."""
+    value = args[1].value if len(args) > 1 and isinstance(args[1], Literal) else 0
+    return max(-_MOST_PLACES, min(value, _MOST_PLACES)) if isinstance(value, int) else 0
+
+
+def _round_type(args: Sequence[Node]) -> pa.DataType:
+    """The type of `round(number, places)`: a decimal may need one more digit."""
+    kind, places = args[0].type, _places(args)
+    if not pa.types.is_decimal(kind):
+        return kind
+    digits, scale = kind.precision - kind.scale + 1, min(kind.scale, max(places, 0))
+    return pa.decimal128(min(max(digits + scale, 1 - places), _MAX_DIGITS), scale)
+
+
+def _rounded(terms: Sequence[Term], args: Sequence[Node]) -> Term:
+    """`round(number, places)`: half away from zero; a float by its shortest decimal text, like BigDecimal."""
+    kind, places = args[0].type, _places(args)
+    if pa.types.is_integer(kind) and places >= 0:
+        return terms[0]
+    if pa.types.is_decimal(kind) and places >= 0:
+        room = terms[0].cast(types.decimal(kind.precision + 1, kind.scale))
+        return pc.round(room, ndigits=min(places, kind.scale), round_mode="half_towards_infinity").cast(_round_type(args))
+    if pa.types.is_floating(kind):
+        return per_value(f"round.{places}", partial(_rounded_float, places=places), terms[0], kind, kind)
+    result_type = _round_type(args)
+    return per_value(f"round.{places}", partial(_rounded_number, places=places, kind=result_type), terms[0], kind, result_type)
+
+
+def _rounded_number(value: int | Decimal, places: int, kind: pa.DataType) -> int | Decimal:
+    whole = int(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT))
+    low, high = types.integer_bounds(kind) if pa.types.is_integer(kind) else (1 - 10**kind.precision, 10**kind.precision - 1)
+    if not low <= whole <= high:
+        raise PredicateError(f"round({value}, {places}) is no {types.name(kind)}: it overflows", value=value)
+    return whole if pa.types.is_integer(kind) else Decimal(whole)
+
+
+def _rounded_float(value: float, places: int) -> float:
+    if not math.isfinite(value):
+        return value
+    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT)) + 0.0  # decimals have no -0.0
 
 
 def _found(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
@@ -176,7 +288,7 @@ def _size(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
         entries = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
         return pc.list_value_length(values.cast(entries)).cast(pa.int32())
 
-    return elementwise.per_array("size", lengths, terms[0], kind, pa.int32())
+    return per_array("size", lengths, terms[0], kind, pa.int32())
 
 
 def _bits(change: Callable[..., Term]) -> Function:
@@ -210,8 +322,10 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "concat": Function(range(1, 100), _strings, lambda _: pa.string(), lambda terms, _: pc.binary_join_element_wise(*terms, "")),
     "replace": Function((2, 3), _strings, lambda _: pa.string(), _replace, constant=(1, 2)),
     "greatest": Function(range(2, 100), lambda n: (None,) * n, _number, _greatest),
-    "least": Function(range(2, 100), lambda n: (None,) * n, _number, _least),
-    "round": Function((1, 2), lambda n: (None, pa.int32())[:n], elementwise.round_type, elementwise.rounded, fails=True, constant=(1,)),
+    "least": Function(
+        range(2, 100), lambda n: (None,) * n, _number, lambda terms, nodes: _extreme(pc.min_element_wise, terms, nodes[0].type)
+    ),
+    "round": Function((1, 2), lambda n: (None, pa.int32())[:n], _round_type, _rounded, fails=True, constant=(1,)),
     "floor": _whole(pc.floor),
     "ceil": _whole(pc.ceil),
     "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
@@ -223,21 +337,26 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "~": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.bit_wise_not(terms[0])),
     "shiftleft": _shifted(pc.shift_left),
     "shiftright": _shifted(pc.shift_right),
-    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(elementwise.is_nan(term, pa.float64()), pa.scalar(False))),
-    "year": _calendar(pc.year),
-    "quarter": _calendar(pc.quarter),
-    "month": _calendar(pc.month),
-    "day": _calendar(pc.day),
-    "dayofweek": _calendar(lambda term: pc.day_of_week(term, count_from_zero=False, week_start=7)),
-    "weekday": _calendar(pc.day_of_week),
-    "dayofyear": _calendar(pc.day_of_year),
-    "weekofyear": _calendar(pc.iso_week),
-    "hour": _clock(pc.hour),
-    "minute": _clock(pc.minute),
-    "second": _clock(pc.second),
+    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(is_nan(term, pa.float64()), pa.scalar(False))),
+    "year": _part(pa.date32(), pc.year),
+    "quarter": _part(pa.date32(), pc.quarter),
+    "month": _part(pa.date32(), pc.month),
+    "day": _part(pa.date32(), pc.day),
+    "dayofweek": _part(pa.date32(), lambda term: pc.day_of_week(term, count_from_zero=False, week_start=7)),
+    "weekday": _part(pa.date32(), pc.day_of_week),
+    "dayofyear": _part(pa.date32(), pc.day_of_year),
+    "weekofyear": _part(pa.date32(), pc.iso_week),
+    "hour": _part(types.TIMESTAMP, pc.hour),
+    "minute": _part(types.TIMESTAMP, pc.minute),
+    "second": _part(types.TIMESTAMP, pc.second),
     "date_add": _days(1),
     "date_sub": _days(-1),
-    "datediff": Function((2,), lambda _: (pa.date32(), pa.date32()), lambda _: pa.int32(), _date_difference),
+    "datediff": Function(
+        (2,),
+        lambda _: (pa.date32(), pa.date32()),
+        lambda _: pa.int32(),
+        lambda terms, _: pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32())),
+    ),
     "trunc": Function(
         (2,),
         lambda _: (pa.date32(), pa.string()),

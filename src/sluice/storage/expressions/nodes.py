@@ -17,30 +17,6 @@ import pyarrow as pa
 
 from ..dataclass import dataclass
 
-__all__ = [
-    "FLIPPED",
-    "OPPOSITE",
-    "And",
-    "Arithmetic",
-    "Call",
-    "Case",
-    "Cast",
-    "Column",
-    "Compare",
-    "In",
-    "IsNull",
-    "Like",
-    "Literal",
-    "Node",
-    "Not",
-    "Or",
-    "Value",
-    "children",
-    "columns",
-    "rewrite",
-    "walk",
-]
-
 # Timestamps are datetimes in UTC, timestamps without time zone are naive datetimes, a float may be NaN, None is NULL.
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime | None
 

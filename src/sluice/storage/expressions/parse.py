@@ -1,4 +1,8 @@
-"""Translates SQL text to typed nodes. sqlglot parses; every construct it can return is translated here or refused by name."""
+"""Translates SQL text to typed nodes. sqlglot parses; every construct it can return is translated here or refused by name.
+
+An expression has limits: each level of nesting takes some twenty of Python's thousand frames to parse, each AND a millisecond.
+The outline says what an expression is made of, whether or not it can be evaluated here.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,27 @@ from typing import Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
 
 from ..caches import cached_by_size
+from ..dataclass import dataclass
 from ..errors import PredicateError
 from . import build, types
-from .calls import bits, call, clock, ilike
-from .limits import OPERATORS_MAX, beyond_limits
+from .functions import AGGREGATES, NOT_DETERMINISTIC
 from .nodes import Node
 
-__all__ = ["parse", "parse_widely", "trees"]
+LEVELS_MAX: Final = 30
+"""Brackets and CASE ... END inside of one another."""
+TERMS_MAX: Final = 10_000
+"""ANDs and ORs of one text."""
+OPERATORS_MAX: Final = 200
+"""Operators in a row, such as a + b + c, and functions of functions."""
+
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
+_SHORTEST: Final = len("a or")
 
 _OPERAND: Final = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*'>")
 """What sqlglot says of an operator without an operand."""
@@ -45,7 +59,7 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
     why = beyond_limits(text)
     if why is not None:
         raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {why}", **{noun: _shown(text)})
-    found = trees(text, noun)
+    found = _trees(text, noun)
     try:
         return _Translator(schema, now).node(_only(found))
     except RecursionError:
@@ -54,12 +68,35 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
         raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {error.message}", **{noun: text}, **error.details) from None
 
 
+def beyond_limits(text: str) -> str | None:
+    """Why a text of SQL is too large to be parsed; None if it is not, or is no SQL at all."""
+    openings = sum(map(text.count, "([{")) + text.upper().count("CASE")
+    if openings <= LEVELS_MAX and len(text) <= TERMS_MAX * _SHORTEST:
+        return None
+    try:
+        kinds = [token.token_type for token in Spark().tokenize(text)]
+    except TokenError:
+        return None
+    depth = deepest = 0
+    for kind in kinds:
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        deepest = max(deepest, depth)
+    if deepest > LEVELS_MAX:
+        return f"it is nested too deeply, {deepest} brackets where at most {LEVELS_MAX} are read: leave out those that change nothing"
+    terms = kinds.count(TokenType.AND) + kinds.count(TokenType.OR)
+    if terms > TERMS_MAX:
+        return (
+            f"it has {terms} ANDs and ORs, and at most {TERMS_MAX} are read: write x IN (...), or put the values into a table and use MERGE"
+        )
+    return None
+
+
 def parse_widely(text: str, schema: pa.Schema) -> Node:
     """A condition that is TRUE wherever `text` is: under ANDs and ORs, parts that cannot be evaluated become TRUE.
 
     PredicateError if the text is not an expression.
     """
-    found = trees(text, "predicate")
+    found = _trees(text, "predicate")
     try:
         return _Translator(schema).widened(_only(found))
     except RecursionError:
@@ -67,7 +104,7 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
 
 @cached_by_size(_PARSED_BYTES_MAX)
-def trees(text: str, noun: str) -> tuple[Any, ...]:
+def _trees(text: str, noun: str) -> tuple[Any, ...]:
     """The parsed trees, which must not be changed. Raises PredicateError."""
     try:
         return tuple(sqlglot.parse(text, dialect=_Dialect))
@@ -163,6 +200,34 @@ class _Translator:
             return build.arithmetic(_ARITHMETIC[kind], self.node(tree.this), self.node(tree.expression))
         if kind in _BITS:
             return self._bits(tree)
+        match kind:
+            case exp.Paren:
+                return self.node(tree.this)
+            case exp.Literal:
+                return build.literal(tree.this) if tree.is_string else build.number(tree.this)
+            case exp.RawString:
+                return build.literal(tree.this)
+            case exp.Boolean:
+                return build.TRUE if tree.this else build.FALSE
+            case exp.Null:
+                return build.NULL
+            case exp.And:
+                return build.and_(*map(self.node, tree.flatten()))
+            case exp.Or:
+                return build.or_(*map(self.node, tree.flatten()))
+            case exp.Not:
+                return build.not_(self.node(tree.this))
+            case exp.NullSafeNEQ:
+                return build.not_(build.compare("<=>", self.node(tree.this), self.node(tree.expression)))
+            case exp.BitwiseNot:
+                return build.bits("~", [self.node(tree.this)])
+            case exp.Cast | exp.TryCast:
+                cast = build.try_cast if tree.args.get("safe") and kind is exp.TryCast else build.cast
+                return cast(self.node(tree.this), _type(tree.to))
+            case exp.DPipe:
+                return build.call("concat", [self.node(tree.this), self.node(tree.expression)])
+            case exp.Concat:
+                return build.call("concat", [self.node(part) for part in tree.expressions])
         translate: Callable[[Any], Node] = getattr(self, f"_{kind.__name__.lower()}", self._unknown)
         node = translate(tree)
         return build.not_(node) if tree.args.get("negate") else node
@@ -185,10 +250,7 @@ class _Translator:
         what = _NAMES.get(type(tree).__name__, type(tree).__name__.upper())
         raise PredicateError(f"{what} ({tree.sql(dialect='spark')}) cannot be evaluated: compute it first, or write the value")
 
-    def _paren(self, tree: exp.Paren) -> Node:
-        return self.node(tree.this)
-
-    def _column(self, tree: exp.Column) -> Node:
+    def _column(self, tree: exp.Column | exp.Dot) -> Node:
         if not all(isinstance(part, exp.Identifier) for part in tree.parts):
             self._unknown(tree)
         path = [part.name for part in tree.parts]
@@ -197,20 +259,11 @@ class _Translator:
             return clock
         return build.column(path, self.schema)
 
+    _dot = _column
+
     def _clock(self, name: str) -> Node | None:
         """The value of a function that returns the time, if the time is known."""
-        return None if self.now is None else clock(name, self.now)
-
-    def _dot(self, tree: exp.Dot) -> Node:
-        if not all(isinstance(part, exp.Identifier) for part in tree.parts):
-            self._unknown(tree)
-        return build.column([part.name for part in tree.parts], self.schema)
-
-    def _literal(self, tree: exp.Literal) -> Node:
-        return build.literal(tree.this) if tree.is_string else build.number(tree.this)
-
-    def _rawstring(self, tree: exp.RawString) -> Node:
-        return build.literal(tree.this)
+        return None if self.now is None else build.clock(name, self.now)
 
     def _hexstring(self, tree: exp.HexString) -> Node:
         digits = tree.this
@@ -219,21 +272,6 @@ class _Translator:
         except ValueError:
             raise PredicateError(f"X'{digits}' is no binary: use pairs of hexadecimal digits") from None
 
-    def _boolean(self, tree: exp.Boolean) -> Node:
-        return build.TRUE if tree.this else build.FALSE
-
-    def _null(self, tree: exp.Null) -> Node:
-        return build.NULL
-
-    def _and(self, tree: exp.And) -> Node:
-        return build.and_(*map(self.node, tree.flatten()))
-
-    def _or(self, tree: exp.Or) -> Node:
-        return build.or_(*map(self.node, tree.flatten()))
-
-    def _not(self, tree: exp.Not) -> Node:
-        return build.not_(self.node(tree.this))
-
     def _is(self, tree: exp.Is) -> Node:
         term, kind = self.node(tree.this), tree.expression
         if isinstance(kind, exp.Null):
@@ -241,9 +279,6 @@ class _Translator:
         if isinstance(kind, exp.Boolean):
             return build.compare("<=>", build.require_boolean(term), self.node(kind))
         return self._unknown(tree)
-
-    def _nullsafeneq(self, tree: exp.NullSafeNEQ) -> Node:
-        return build.not_(build.compare("<=>", self.node(tree.this), self.node(tree.expression)))
 
     def _between(self, tree: exp.Between) -> Node:
         if tree.args.get("symmetric"):
@@ -260,14 +295,14 @@ class _Translator:
         if isinstance(tree.expression, (exp.Any, exp.All)):
             self._unknown(tree)
         term, pattern = self.node(tree.this), self.node(tree.expression)
-        return ilike(term, pattern, escape) if isinstance(tree, exp.ILike) else build.like(term, pattern, escape)
+        return build.ilike(term, pattern, escape) if isinstance(tree, exp.ILike) else build.like(term, pattern, escape)
 
     _ilike = _like
 
     def _regexplike(self, tree: exp.RegexpLike) -> Node:
         if isinstance(tree.expression, (exp.Any, exp.All)):
             self._unknown(tree)
-        return call("rlike", [self.node(tree.this), self.node(tree.expression)])
+        return build.call("rlike", [self.node(tree.this), self.node(tree.expression)])
 
     def _bits(self, tree: Any) -> Node:
         """The parser gives all of these the same precedence, Spark does not."""
@@ -275,10 +310,7 @@ class _Translator:
             if type(side) is not type(tree) and isinstance(side, _MIXED):
                 raise PredicateError(f"{tree.sql(dialect='spark')} mixes operators of different strength: write parentheses")
         sign, args = _BITS[type(tree)], [self.node(tree.this), self.node(tree.expression)]
-        return call(sign, args) if sign.isalpha() else bits(sign, args)
-
-    def _bitwisenot(self, tree: exp.BitwiseNot) -> Node:
-        return bits("~", [self.node(tree.this)])
+        return build.call(sign, args) if sign.isalpha() else build.bits(sign, args)
 
     def _escape(self, tree: exp.Escape) -> Node:
         like, escape = tree.this, tree.expression
@@ -296,21 +328,9 @@ class _Translator:
             return build.number(f"-{term.this}")
         return build.negate(self.node(term))
 
-    def _cast(self, tree: exp.Cast) -> Node:
-        return build.cast(self.node(tree.this), _type(tree.to))
-
-    def _trycast(self, tree: exp.TryCast) -> Node:
-        return build.try_cast(self.node(tree.this), _type(tree.to)) if tree.args.get("safe") else self._cast(tree)
-
-    def _dpipe(self, tree: exp.DPipe) -> Node:
-        return call("concat", [self.node(tree.this), self.node(tree.expression)])
-
-    def _concat(self, tree: exp.Concat) -> Node:
-        return call("concat", [self.node(part) for part in tree.expressions])
-
     def _anonymous(self, tree: exp.Anonymous) -> Node:
         clock = self._clock(str(tree.this)) if not tree.expressions else None
-        return clock if clock is not None else call(str(tree.this), [self.node(arg) for arg in tree.expressions])
+        return clock if clock is not None else build.call(str(tree.this), [self.node(arg) for arg in tree.expressions])
 
     def _if(self, tree: exp.If) -> Node:
         otherwise = tree.args.get("false")
@@ -330,3 +350,49 @@ def _type(tree: exp.DataType) -> pa.DataType:
     name = str(getattr(tree.this, "value", tree.this)).upper()
     sizes = [int(size.this.this) for size in tree.expressions if isinstance(getattr(size, "this", None), exp.Literal)]
     return types.parse(_TYPES.get(name, name), *sizes[:2])
+
+
+_CLOCKS: Final = frozenset({"current_timestamp", "current_date", "now", "curdate", "localtimestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The first parts of the names of its columns; and the words of what has no value that is the same for everybody (`changing`), or is
+    not made of one row (`several`).
+    """
+
+    columns: frozenset[str]
+    changing: tuple[str, ...]
+    several: tuple[str, ...]
+
+
+def outline_of(text: str, *, clock: bool) -> Outline:
+    """The outline of an expression in Spark SQL. Raises PredicateError if the text is no expression.
+
+    `clock`: the functions that return the time are allowed.
+    """
+    found = _trees(text, "expression")
+    if len(found) != 1 or found[0] is None:
+        raise PredicateError(f"{text!r} is not exactly one expression; write one", expression=text)
+    columns: set[str] = set()
+    changing: list[str] = []
+    several: list[str] = []
+    for node in found[0].walk():
+        if isinstance(node, exp.Column):
+            first = node.parts[0]
+            name = str(getattr(first, "name", first))
+            if not (len(node.parts) == 1 and not node.this.quoted and name.lower() in _CLOCKS):
+                columns.add(name)
+            elif not clock:
+                changing.append(name)
+        elif isinstance(node, (exp.Subquery, exp.Select, exp.Exists)):
+            several.append("a subquery")
+        elif isinstance(node, exp.Window):
+            several.append("a window function")
+        elif isinstance(node, exp.Anonymous):
+            name = str(node.this).lower()
+            if name in AGGREGATES:
+                several.append(f"the aggregate {name}")
+            elif name in NOT_DETERMINISTIC and not (clock and name in _CLOCKS):
+                changing.append(name)
+    return Outline(frozenset(columns), tuple(changing), tuple(several))

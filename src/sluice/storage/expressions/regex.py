@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from ..errors import PredicateError
 
-__all__ = ["to_re2"]
-
 _LINE_ENDS: Final = r"\n\r\x{85}\x{2028}\x{2029}"
 _ANY: Final = f"[^{_LINE_ENDS}]"
 # Java's $ also matches before a line terminator at the end of the text.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Final
@@ -11,26 +12,9 @@ import pyarrow as pa
 from sqlglot.dialects.spark import Spark
 
 from . import build, types
-from .nodes import (
-    And,
-    Arithmetic,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Compare,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Value,
-)
+from .nodes import And, Arithmetic, Call, Case, Cast, Column, Compare, In, IsNull, Like, Literal, Node, Not, Or, Value
 
-__all__ = ["literal_sql", "name_sql", "to_sql"]
-
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SUFFIXES: Final = {pa.int8(): "Y", pa.int16(): "S", pa.int64(): "L"}
 
 
@@ -64,11 +48,13 @@ def to_sql(node: Node) -> str:
         case Cast():
             return f"CAST({to_sql(node.term)} AS {types.name(node.type)})"
         case Arithmetic(op="-", left=Literal(value=0, type=kind), right=right) if kind == (
-            node.type if types.is_decimal(kind) and node.type == right.type else pa.int8()
+            node.type if pa.types.is_decimal(kind) and node.type == right.type else pa.int8()
         ):
             return f"-{_inner(right)}"
-        case Arithmetic():
-            return f"{_left(node)} {node.op.upper()} {_inner(node.right)}"
+        case Arithmetic(left=left):
+            # a + b + c is a chain, and no deeper for a parser than a + b
+            is_chain = isinstance(left, Arithmetic) and left.op == node.op and not isinstance(left.left, Literal)
+            return f"{to_sql(left) if is_chain else _inner(left)} {node.op.upper()} {_inner(node.right)}"
         case Call(name="try_cast", args=(term,)):
             return f"TRY_CAST({to_sql(term)} AS {types.name(node.type)})"
         case Call(name="&" | "|" | "^", args=(left, right)):
@@ -83,20 +69,9 @@ def to_sql(node: Node) -> str:
     raise TypeError(f"not a node: {node!r}")
 
 
-def _left(node: Arithmetic) -> str:
-    """The left operand: a + b + c is a chain, and no deeper for a parser than a + b."""
-    left = node.left
-    is_chain = isinstance(left, Arithmetic) and left.op == node.op and not isinstance(left.left, Literal)
-    return to_sql(left) if is_chain else _inner(left)
-
-
 def name_sql(path: tuple[str, ...]) -> str:
     """A column's name, in backquotes if needed."""
-    return ".".join(name if _is_plain(name) else f"`{name.replace('`', '``')}`" for name in path)
-
-
-def _is_plain(name: str) -> bool:
-    return name.isascii() and name.isidentifier() and name.lower() not in _KEYWORDS
+    return ".".join(name if _PLAIN.fullmatch(name) and name.lower() not in _KEYWORDS else f"`{name.replace('`', '``')}`" for name in path)
 
 
 # All words that the tokenizer knows (`show`, `order by`, ...), and those the parser treats as functions without parentheses.
@@ -169,9 +144,5 @@ def _in_sql(node: In, operator: str) -> str:
 
 
 def _like_sql(node: Like, operator: str) -> str:
-    pattern = "".join(_escaped(part) if isinstance(part, str) else "%" if part else "_" for part in node.parts)
+    pattern = "".join(re.sub(r"[\\%_]", r"\\\g<0>", part) if isinstance(part, str) else "%" if part else "_" for part in node.parts)
     return f"{_inner(node.term)} {operator} {_string(pattern)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -10,9 +10,7 @@ import pyarrow as pa
 from .nodes import Node
 
 if TYPE_CHECKING:
-    from .outline import Outline
-
-__all__ = ["outline_of", "parse", "parse_widely", "to_sql"]
+    from .parse import Outline
 
 
 def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetime | None = None) -> Node:
@@ -30,8 +28,8 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
 
 def outline_of(text: str, *, clock: bool) -> Outline:
-    """What an expression is made of; see `sluice.storage.expressions.outline`."""
-    from .outline import outline_of as implementation
+    """What an expression is made of; see `sluice.storage.expressions.parse`."""
+    from .parse import outline_of as implementation
 
     return implementation(text, clock=clock)
 

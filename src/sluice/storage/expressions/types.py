@@ -8,24 +8,9 @@ import pyarrow as pa
 
 from ..errors import PredicateError
 
-__all__ = [
-    "TIMESTAMP",
-    "TIMESTAMP_NTZ",
-    "arithmetic",
-    "common",
-    "decimal",
-    "decimal_parts",
-    "integer_bounds",
-    "is_atomic",
-    "is_decimal",
-    "is_numeric",
-    "name",
-    "operand",
-    "parse",
-]
-
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ: Final = pa.timestamp("us")
+MOMENTS: Final = (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ)
 
 # By ascending width; `name` and `parse` add DECIMAL(p,s).
 _NAMES: Final = {
@@ -49,7 +34,7 @@ _MAX_DIGITS: Final = 38
 
 def name(kind: pa.DataType) -> str:
     """The type's name in SQL."""
-    if is_decimal(kind):
+    if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     return next((text for text, known in _NAMES.items() if known == kind), str(kind).upper())
 
@@ -68,11 +53,6 @@ def parse(text: str, precision: int | None = None, scale: int | None = None) -> 
         raise PredicateError(f"a predicate cannot cast to {text}; it can to DECIMAL and {', '.join(_NAMES)}", type=text) from None
 
 
-def is_decimal(kind: pa.DataType) -> bool:
-    """Whether the type is a decimal of any width."""
-    return bool(pa.types.is_decimal(kind))
-
-
 def is_numeric(kind: pa.DataType) -> bool:
     """Whether the type is an integer, a float or a decimal."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
@@ -80,7 +60,7 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 def is_atomic(kind: pa.DataType) -> bool:
     """Whether values of the type are plain, not structs, lists or maps."""
-    return kind in _NAMES.values() or is_decimal(kind)
+    return kind in _NAMES.values() or pa.types.is_decimal(kind)
 
 
 def integer_bounds(kind: pa.DataType) -> tuple[int, int]:
@@ -96,12 +76,12 @@ def decimal(precision: int, scale: int) -> pa.DataType:
 
 def decimal_parts(kind: pa.DataType) -> tuple[int, int]:
     """The digits and the scale of a decimal, or of the decimal for every integer of a type."""
-    return (kind.precision, kind.scale) if is_decimal(kind) else (_DIGITS[kind], 0)
+    return (kind.precision, kind.scale) if pa.types.is_decimal(kind) else (_DIGITS[kind], 0)
 
 
 def operand(kind: pa.DataType, constant: object, other: pa.DataType) -> pa.DataType:
     """The type of an operand of arithmetic: an integer constant beside a decimal has only the digits it needs."""
-    if isinstance(constant, int) and is_decimal(other) and pa.types.is_integer(kind):
+    if isinstance(constant, int) and pa.types.is_decimal(other) and pa.types.is_integer(kind):
         return pa.decimal128(len(str(abs(constant))), 0)
     return kind
 
@@ -121,21 +101,16 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
                 return pa.int64()
             return pa.float64() if is_numeric(other) else other if is_atomic(other) else None
     if is_numeric(left) and is_numeric(right):
-        return _common_number(left, right)
-    moments = {left, right}
-    if moments <= {pa.date32(), TIMESTAMP, TIMESTAMP_NTZ}:
-        return TIMESTAMP if TIMESTAMP in moments else TIMESTAMP_NTZ
+        if pa.types.is_floating(left) or pa.types.is_floating(right):
+            return pa.float64()  # a FLOAT meets any other type at DOUBLE, which holds both
+        if left in _INTEGERS and right in _INTEGERS:
+            return max(left, right, key=_INTEGERS.index)
+        (p1, s1), (p2, s2) = decimal_parts(left), decimal_parts(right)
+        scale = max(s1, s2)
+        return decimal(max(p1 - s1, p2 - s2) + scale, scale)
+    if left in MOMENTS and right in MOMENTS:
+        return TIMESTAMP if TIMESTAMP in (left, right) else TIMESTAMP_NTZ
     return None
-
-
-def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    if pa.types.is_floating(left) or pa.types.is_floating(right):
-        return pa.float64()  # a FLOAT meets any other type at DOUBLE, which holds both
-    if left in _INTEGERS and right in _INTEGERS:
-        return max(left, right, key=_INTEGERS.index)
-    (p1, s1), (p2, s2) = decimal_parts(left), decimal_parts(right)
-    scale = max(s1, s2)
-    return decimal(max(p1 - s1, p2 - s2) + scale, scale)
 
 
 def arithmetic(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

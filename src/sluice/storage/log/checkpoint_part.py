@@ -15,42 +15,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..actions.codec import action_of
-from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, nulls
+from ..actions.codec import action_of, camel
+from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, VECTOR, nulls
 from ..actions.records import Action
 from ..errors import CorruptLogFile, ObjectNotFound
 from ..jsontext import dumps
-from ..stores.arrow_input import arrow_input, version_of
 from ..stores.objects import ObjectStore
+from ..stores.streams import arrow_input, version_of
 
 FileColumn = Literal["add", "remove"]
 
 # The protocol's name of each column of our tables; `extra_json` has none, and is not in checkpoints.
-VECTOR_WIRE: Final = {
-    "storage_type": "storageType",
-    "path_or_inline_dv": "pathOrInlineDv",
-    "offset": "offset",
-    "size_in_bytes": "sizeInBytes",
-    "cardinality": "cardinality",
-}
-WIRE: Final = {
-    "path": "path",
-    "partition_values": "partitionValues",
-    "size": "size",
-    "modification_time": "modificationTime",
-    "data_change": "dataChange",
-    "stats": "stats",
-    "tags": "tags",
-    "deletion_vector": "deletionVector",
-    "base_row_id": "baseRowId",
-    "default_row_commit_version": "defaultRowCommitVersion",
-    "clustering_provider": "clusteringProvider",
-    "deletion_timestamp": "deletionTimestamp",
-    "extended_file_metadata": "extendedFileMetadata",
-}
+VECTOR_WIRE: Final = {each.name: camel(each.name) for each in VECTOR}
+WIRE: Final = {name: camel(name) for name in (*FILES_SCHEMA.names, *TOMBSTONES_SCHEMA.names) if name != "extra_json"}
 WITHOUT_FILES: Final = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
 _SCHEMAS: Final[Mapping[str, pa.Schema]] = {"add": FILES_SCHEMA, "remove": TOMBSTONES_SCHEMA}
 _STATS_STRUCT: Final = "stats_parsed"
+_ASK: Final = "ask the engine that wrote it"
 _BATCH_ROWS: Final = 65_536
 _BUFFER_BYTES: Final = 1024 * 1024
 
@@ -81,18 +62,20 @@ class CheckpointPart:
 
     def actions(self) -> list[Action]:
         """Its actions other than those of files."""
+        actions: list[Action] = []
         with self._reading() as file:
-            return [
-                _small_action(name, _plain(body, rows.type), self.key)
-                for name, rows in _rows_of(file, WITHOUT_FILES)
-                for body in rows.to_pylist()
-            ]
+            for name, rows in _rows_of(file, WITHOUT_FILES):
+                bodies = rows.to_pylist()
+                try:
+                    actions += [action_of({name: _plain(body, rows.type)}) for body in bodies]
+                except ValueError as cause:
+                    raise self._damaged(f"holds a {name} action that breaks the Delta protocol: {cause}; {_ASK}", cause) from cause
+        return actions
 
     def files(self, column: FileColumn) -> list[pa.RecordBatch]:
         """Its adds in `filetable.FILES_SCHEMA`, or its removes in `filetable.TOMBSTONES_SCHEMA`."""
-        make = _adds if column == "add" else _removes
         with self._reading() as file:
-            return [make(rows) for _, rows in _rows_of(file, [column])]
+            return [_to_schema(rows, _SCHEMAS[column]) for _, rows in _rows_of(file, [column])]
 
     @contextmanager
     def _reading(self) -> Iterator[pq.ParquetFile]:
@@ -107,19 +90,12 @@ class CheckpointPart:
                 with pq.ParquetFile(source, page_checksum_verification=True, **how) as file:
                     yield file
         except _Unfit as cause:
-            raise CorruptLogFile(
-                f"checkpoint {self.key} breaks the Delta protocol: {cause}; ask the engine that wrote it",
-                file=self.key,
-                line=None,
-                reason=str(cause),
-            ) from cause
+            raise self._damaged(f"breaks the Delta protocol: {cause}; {_ASK}", cause) from cause
         except (pa.ArrowException, OSError) as cause:
-            raise CorruptLogFile(
-                f"checkpoint {self.key} cannot be read: {cause}; the file is truncated or damaged: restore it from a copy",
-                file=self.key,
-                line=None,
-                reason=str(cause),
-            ) from cause
+            raise self._damaged(f"cannot be read: {cause}; the file is truncated or damaged: restore it from a copy", cause) from cause
+
+    def _damaged(self, problem: str, cause: Exception) -> CorruptLogFile:
+        return CorruptLogFile(f"checkpoint {self.key} {problem}", file=self.key, line=None, reason=str(cause))
 
     def _opened(self) -> pa.NativeFile:
         stream = self._store.open_input(self.key)
@@ -175,35 +151,20 @@ def _leaves(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[str]:
             wanted += leaves[name]
             continue
         known = {WIRE[column] for column in schema.names if column in WIRE}
-        if name == "add" and not _stats_complete(nulls_of):
+        # Every add has a path; where every one has its statistics as JSON, too, those as columns are not needed.
+        paths = nulls_of.get("add.path")
+        if name == "add" and (paths is None or nulls_of.get("add.stats") != paths):
             known.add(_STATS_STRUCT)
         wanted += [leaf for leaf in leaves[name] if leaf.split(".", 2)[1] in known]
     return wanted
 
 
-def _stats_complete(nulls_of: Mapping[str, int | None]) -> bool:
-    """Whether every add of a row group has its statistics as JSON (every add has a path)."""
-    paths = nulls_of.get("add.path")
-    return paths is not None and nulls_of.get("add.stats") == paths
-
-
-def _adds(rows: pa.StructArray) -> pa.RecordBatch:
-    """The rows of `add`; statistics that the writer kept only as columns (writeStatsAsJson=false) become JSON."""
-    files = _to_schema(rows, FILES_SCHEMA)
-    stats = files.column("stats")
-    if stats.null_count and rows.type.get_field_index(_STATS_STRUCT) >= 0:
-        whole = pc.coalesce(stats, struct_to_json(pc.struct_field(rows, _STATS_STRUCT)))
-        return files.set_column(files.schema.get_field_index("stats"), FILES_SCHEMA.field("stats"), whole)
-    return files
-
-
-def _removes(rows: pa.StructArray) -> pa.RecordBatch:
-    return _to_schema(rows, TOMBSTONES_SCHEMA)
-
-
 def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [_column(rows, WIRE.get(each.name), each.type) for each in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    """The rows of `add` or `remove`; statistics that the writer kept only as columns (writeStatsAsJson=false) become JSON."""
+    columns = {each.name: _column(rows, WIRE.get(each.name), each.type) for each in schema}
+    if "stats" in columns and columns["stats"].null_count and rows.type.get_field_index(_STATS_STRUCT) >= 0:
+        columns["stats"] = pc.coalesce(columns["stats"], _literal(pc.struct_field(rows, _STATS_STRUCT)))
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
 def _column(rows: pa.StructArray, wire: str | None, kind: pa.DataType) -> pa.Array:
@@ -219,18 +180,6 @@ def _column(rows: pa.StructArray, wire: str | None, kind: pa.DataType) -> pa.Arr
         return values if values.type == kind else values.cast(kind)
     except pa.ArrowException as cause:
         raise _Unfit(f"{wire} is {values.type} and not {kind} ({cause})") from cause
-
-
-def _small_action(name: str, body: Mapping[str, Any], key: str) -> Action:
-    try:
-        return action_of({name: body})
-    except ValueError as cause:
-        raise CorruptLogFile(
-            f"checkpoint {key} holds a {name} action that breaks the Delta protocol: {cause}; ask the engine that wrote it",
-            file=key,
-            line=None,
-            reason=str(cause),
-        ) from cause
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
@@ -253,14 +202,21 @@ def struct_to_json(values: pa.StructArray) -> pa.StringArray:
     floating-point number that is not finite has no JSON form and is omitted, and so are null fields, as in the log. It works column by
     column: each leaf becomes an array of JSON literals, and each struct joins those of its fields.
     """
-    return _literal(values)
+    joined = pa.array([""] * len(values), pa.string())
+    for each in values.type:
+        literal = _literal(pc.struct_field(values, each.name))
+        # Each member begins with its comma, and a null one is empty; the first comma is removed at the end.
+        member = pc.binary_join_element_wise(f",{dumps(each.name).decode()}:", literal, "")
+        joined = pc.binary_join_element_wise(joined, pc.fill_null(member, ""), "")
+    objects = pc.binary_join_element_wise("{", pc.ascii_ltrim(joined, characters=","), "}", "")
+    return pc.if_else(pc.is_valid(values), objects, pa.scalar(None, pa.string()))
 
 
 def _literal(values: pa.Array) -> pa.StringArray:
     """Each value as JSON; null if it is null or has no JSON form."""
     kind = values.type
     if pa.types.is_struct(kind):
-        return _object(values)
+        return struct_to_json(values)
     if pa.types.is_dictionary(kind):
         return _literal(values.dictionary_decode())
     if pa.types.is_floating(kind):
@@ -276,17 +232,6 @@ def _literal(values: pa.Array) -> pa.StringArray:
         return values.cast(pa.string())
     # Binary and variant columns have no minimum or maximum in the log's JSON.
     return pa.nulls(len(values), pa.string())
-
-
-def _object(values: pa.StructArray) -> pa.StringArray:
-    joined = pa.array([""] * len(values), pa.string())
-    for each in values.type:
-        literal = _literal(pc.struct_field(values, each.name))
-        # Each member begins with its comma, and a null one is empty; the first comma is removed at the end.
-        member = pc.binary_join_element_wise(f",{dumps(each.name).decode()}:", literal, "")
-        joined = pc.binary_join_element_wise(joined, pc.fill_null(member, ""), "")
-    objects = pc.binary_join_element_wise("{", pc.ascii_ltrim(joined, characters=","), "}", "")
-    return pc.if_else(pc.is_valid(values), objects, pa.scalar(None, pa.string()))
 
 
 def _quoted(texts: pa.StringArray) -> pa.StringArray:

@@ -7,35 +7,30 @@ under the same name, and the last one stays. `_last_checkpoint` only moves up, a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Final
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..actions.codec import encode
 from ..actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION
-from ..actions.filetable import FILES_SCHEMA, TEXT_MAP, TOMBSTONES_SCHEMA, nulls
+from ..actions.filetable import FILES_SCHEMA, TEXT_MAP, TOMBSTONES_SCHEMA, VECTOR, nulls
+from ..actions.records import Action
 from ..constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT
 from ..errors import ObjectNotFound, VersionNotFound
 from ..intervals import interval_ms
-from ..jsontext import dumps
+from ..jsontext import dumps, loads
 from ..stores.objects import ObjectStore
 from .checkpoint_part import VECTOR_WIRE, WIRE
 from .paths import checkpoint_path, commit_path
 from .segment import last_checkpoint_version
 from .snapshot import Snapshot
 
-_TEXTS: Final = pa.list_(pa.string())
-_VECTOR: Final = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
+_INT, _LONG, _TEXT, _TEXTS, _FLAG = pa.int32(), pa.int64(), pa.string(), pa.list_(pa.string()), pa.bool_()
+_VECTOR: Final = pa.struct([(VECTOR_WIRE[each.name], each.type) for each in VECTOR])
 
 
 def _file_action(schema: pa.Schema) -> pa.StructType:
@@ -44,38 +39,25 @@ def _file_action(schema: pa.Schema) -> pa.StructType:
 
 
 CHECKPOINT_SCHEMA: Final = pa.schema(
-    [
-        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])),
-        ("add", _file_action(FILES_SCHEMA)),
-        ("remove", _file_action(TOMBSTONES_SCHEMA)),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", TEXT_MAP)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", _TEXTS),
-                    ("createdTime", pa.int64()),
-                    ("configuration", TEXT_MAP),
-                ]
-            ),
+    {
+        "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
+        "add": _file_action(FILES_SCHEMA),
+        "remove": _file_action(TOMBSTONES_SCHEMA),
+        "metaData": pa.struct(
+            {
+                "id": _TEXT,
+                "name": _TEXT,
+                "description": _TEXT,
+                "format": pa.struct({"provider": _TEXT, "options": TEXT_MAP}),
+                "schemaString": _TEXT,
+                "partitionColumns": _TEXTS,
+                "createdTime": _LONG,
+                "configuration": TEXT_MAP,
+            }
         ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", _TEXTS),
-                    ("writerFeatures", _TEXTS),
-                ]
-            ),
-        ),
-        ("domainMetadata", pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])),
-    ]
+        "protocol": pa.struct({"minReaderVersion": _INT, "minWriterVersion": _INT, "readerFeatures": _TEXTS, "writerFeatures": _TEXTS}),
+        "domainMetadata": pa.struct({"domain": _TEXT, "configuration": _TEXT, "removed": _FLAG}),
+    }
 )
 
 # Rows of one row group: a writer holds them in memory, and a reader decodes them at once.
@@ -108,22 +90,18 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
     kept_ms = DELETED_FILE_RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=DELETED_FILE_RETENTION_KEY)
     cutoff = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - kept_ms
     key = checkpoint_path(snapshot.version)
-    with store.upload(key) as stream:
-        rows = _write(stream, snapshot, cutoff)
+    rows = 0
+    with (
+        store.upload(key) as stream,
+        pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer,
+    ):
+        for table in _row_groups(snapshot, cutoff):
+            writer.write_table(table)
+            rows += table.num_rows
     hint = {"version": snapshot.version, "size": rows, "sizeInBytes": store.head(key).size, "numOfAddFiles": snapshot.num_files}
     present = last_checkpoint_version(store)
     if present is None or present <= snapshot.version:
         store.put(LAST_CHECKPOINT, dumps(hint))
-
-
-def _write(stream: BinaryIO, snapshot: Snapshot, cutoff_ms: int) -> int:
-    """Write the rows; returns their number."""
-    rows = 0
-    with pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer:
-        for table in _row_groups(snapshot, cutoff_ms):
-            writer.write_table(table)
-            rows += table.num_rows
-    return rows
 
 
 def _row_groups(snapshot: Snapshot, cutoff_ms: int) -> Iterator[pa.Table]:
@@ -143,52 +121,26 @@ def _file_actions(name: str, rows: pa.Table) -> pa.Table:
     kind = CHECKPOINT_SCHEMA.field(name).type
     structs = []
     for batch in rows.to_batches():
-        columns = [_renamed(batch.column(each)) for each in batch.schema.names if each in WIRE]
+        columns = [batch.column(each) for each in batch.schema.names if each in WIRE]
+        for place, column in enumerate(columns):
+            if pa.types.is_struct(column.type):  # a deletion vector gets the protocol's names
+                parts = [column.field(index) for index in range(column.type.num_fields)]
+                columns[place] = pa.StructArray.from_arrays(parts, fields=list(_VECTOR), mask=pc.is_null(column))
         structs.append(pa.StructArray.from_arrays(columns, fields=list(kind)))
     others = {each.name: nulls(rows.num_rows, each.type) for each in CHECKPOINT_SCHEMA if each.name != name}
     return pa.table({**others, name: pa.chunked_array(structs, kind)}).select(CHECKPOINT_SCHEMA.names)
 
 
-def _renamed(column: pa.Array) -> pa.Array:
-    """A deletion vector under the protocol's names; any other column unchanged."""
-    if not pa.types.is_struct(column.type):
-        return column
-    parts = {VECTOR_WIRE[each.name]: column.field(index) for index, each in enumerate(column.type)}
-    return pa.StructArray.from_arrays([parts[each.name] for each in _VECTOR], fields=list(_VECTOR), mask=pc.is_null(column))
-
-
 def _small_actions(snapshot: Snapshot) -> list[dict[str, dict[str, Any]]]:
-    protocol, metadata = snapshot.protocol, snapshot.metadata
-    actions: list[dict[str, dict[str, Any]]] = [
-        {
-            "protocol": {
-                "minReaderVersion": protocol.min_reader_version,
-                "minWriterVersion": protocol.min_writer_version,
-                # The lists exist exactly if the versions need them, whatever the log's action has.
-                "readerFeatures": _listed(protocol.reader_features, protocol.min_reader_version >= FEATURE_READER_VERSION),
-                "writerFeatures": _listed(protocol.writer_features, protocol.min_writer_version >= FEATURE_WRITER_VERSION),
-            }
-        },
-        {
-            "metaData": {
-                "id": metadata.id,
-                "name": metadata.name,
-                "description": metadata.description,
-                "format": {"provider": metadata.format_provider, "options": list(metadata.format_options.items())},
-                "schemaString": metadata.schema_string or None,
-                "partitionColumns": list(metadata.partition_columns),
-                "createdTime": metadata.created_time,
-                "configuration": list(metadata.configuration.items()),
-            }
-        },
-    ]
-    txns = snapshot.app_transactions.values()
-    actions += [{"txn": {"appId": each.app_id, "version": each.version, "lastUpdated": each.last_updated}} for each in txns]
-    domains = snapshot.domains.values()
-    return actions + [
-        {"domainMetadata": {"domain": each.domain, "configuration": each.configuration, "removed": False}} for each in domains
-    ]
-
-
-def _listed(features: Sequence[str] | None, wanted: bool) -> list[str] | None:
-    return list(features or ()) if wanted else None
+    """The actions besides those of files, as JSON, with maps as Arrow takes them."""
+    protocol = snapshot.protocol
+    # The lists exist exactly if the versions need them, whatever the log's action has.
+    readers = (protocol.reader_features or ()) if protocol.min_reader_version >= FEATURE_READER_VERSION else None
+    writers = (protocol.writer_features or ()) if protocol.min_writer_version >= FEATURE_WRITER_VERSION else None
+    protocol = replace(protocol, reader_features=readers, writer_features=writers)
+    small: tuple[Action, ...] = (protocol, snapshot.metadata, *snapshot.app_transactions.values(), *snapshot.domains.values())
+    actions: list[dict[str, dict[str, Any]]] = [loads(encode(each)) for each in small]
+    metadata = actions[1]["metaData"]
+    metadata["configuration"] = list(metadata["configuration"].items())
+    metadata["format"]["options"] = list(metadata["format"]["options"].items())
+    return actions

@@ -19,8 +19,8 @@ from ..dataclass import dataclass
 from ..errors import ObjectNotFound, SluiceError
 from ..jsontext import loads
 from ..stores.objects import ObjectInfo, ObjectStore
-from .checkpoint import read_checkpoint
 from .paths import LogKind, LogPath, commit_path, crc_path
+from .replay import read_checkpoint
 from .segment import LogListing, last_checkpoint_version, list_versions
 from .snapshot import Snapshot
 
@@ -109,7 +109,7 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
         ):
             what = f"its in-commit timestamp {seal.timestamp_ms} is not later than version {version - 1}'s, {before.timestamp_ms}"
             report(Finding(ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE))
-        elif read.has_timestamps and seal.timestamp_ms is None:
+        elif in_commit_timestamps(read.protocol, read.metadata) and seal.timestamp_ms is None:
             report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
         versions_of.setdefault(seal.digest, version)
         seals[version] = seal
@@ -139,14 +139,9 @@ class _Read:
                     continue
 
     @property
-    def has_timestamps(self) -> bool:
-        """Whether every commit must have an in-commit timestamp."""
-        return self.protocol is not None and self.metadata is not None and in_commit_timestamps(self.protocol, self.metadata)
-
-    @property
     def has_no_timestamps(self) -> bool:
         """Whether, as far as is known, no commit needs an in-commit timestamp; those that exist need not grow."""
-        return self.protocol is not None and self.metadata is not None and not self.has_timestamps
+        return self.protocol is not None and self.metadata is not None and not in_commit_timestamps(self.protocol, self.metadata)
 
 
 def _checksums(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
@@ -172,30 +167,25 @@ def _checksums(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[
 
 def _checkpoints(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:
     for checkpoint in listing.checkpoints:
-        name = checkpoint.parts[0].key
+        problem = ""
         try:
             state = read_checkpoint(store, checkpoint)
-            whole = state.protocol is not None and state.metadata is not None
             _ = state.files.table
+            if state.protocol is None or state.metadata is None:
+                problem = "lacks the table's protocol or metadata"
         except ObjectNotFound:
             continue
         except SluiceError as damage:
-            what = f"the checkpoint of version {checkpoint.version} cannot be read: {damage.message}"
-            report(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
-            continue
-        if not whole:
-            what = f"the checkpoint of version {checkpoint.version} lacks the table's protocol or metadata"
-            report(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
+            problem = f"cannot be read: {damage.message}"
+        if problem:
+            what = f"the checkpoint of version {checkpoint.version} {problem}"
+            is_spare = all(each in listing.commits for each in range(checkpoint.version + 1))
+            remedy = "move the file away: all commits are there, and the next checkpoint replaces it" if is_spare else _RESTORE
+            report(Finding(ERROR, checkpoint.parts[0].key, what, remedy))
     hint = last_checkpoint_version(store)
     if hint is not None and hint not in {each.version for each in listing.checkpoints}:
         what = f"it names a checkpoint of version {hint}, which is not there"
         report(Finding(WARNING, LAST_CHECKPOINT, what, "write a checkpoint (Table.checkpoint); sluice reads on without it, others may not"))
-
-
-def _checkpoint_remedy(listing: LogListing, version: int) -> str:
-    if all(each in listing.commits for each in range(version + 1)):
-        return "move the file away: all commits are there, and the next checkpoint replaces it"
-    return _RESTORE
 
 
 def examine_files(

@@ -30,6 +30,15 @@ _NAME = re.compile(
     rf"|(?P<end>\d{{{VERSION_DIGITS}}})\.compacted\.json"
     r"|(?P<crc>crc))"
 )
+_KINDS = {
+    "commit": LogKind.COMMIT,
+    "classic": LogKind.CLASSIC_CHECKPOINT,
+    "parts": LogKind.MULTIPART_CHECKPOINT,
+    "uuid": LogKind.V2_CHECKPOINT,
+    "end": LogKind.COMPACTED,
+    "crc": LogKind.CRC,
+}
+"""By the last group of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +64,12 @@ class LogPath:
         match = _NAME.fullmatch(key, len(LOG_FOLDER))
         if match is None:
             return None
-        found = match.groupdict()
-        version = int(found["version"])
-        end_version = int(found["end"]) if found["end"] else version
-        if max(version, end_version) > VERSION_MAX:
+        kind, version = _KINDS[match.lastgroup or ""], int(match["version"])
+        end_version = int(match["end"] or version)
+        part, parts = int(match["part"] or 1), int(match["parts"] or 1)
+        if max(version, end_version) > VERSION_MAX or not 1 <= part <= parts or (kind is LogKind.COMPACTED and end_version <= version):
             return None
-        if found["commit"]:
-            return cls(key, LogKind.COMMIT, version, version)
-        if found["classic"]:
-            return cls(key, LogKind.CLASSIC_CHECKPOINT, version, version)
-        if found["part"]:
-            part, parts = int(found["part"]), int(found["parts"])
-            return cls(key, LogKind.MULTIPART_CHECKPOINT, version, version, part, parts) if 1 <= part <= parts else None
-        if found["uuid"]:
-            return cls(key, LogKind.V2_CHECKPOINT, version, version, uuid=found["uuid"])
-        if found["end"]:
-            return cls(key, LogKind.COMPACTED, version, end_version) if end_version > version else None
-        return cls(key, LogKind.CRC, version, version)
+        return cls(key, kind, version, end_version, part, parts, match["uuid"])
 
     @property
     def is_checkpoint(self) -> bool:
@@ -97,17 +95,6 @@ def commit_path(version: int) -> str:
 def checkpoint_path(version: int) -> str:
     """The key of a classic checkpoint."""
     return f"{version_prefix(version)}.checkpoint.parquet"
-
-
-def checkpoint_part_path(version: int, part: int, parts: int) -> str:
-    """The key of one part (from 1) of a multi-part checkpoint."""
-    digits = CHECKPOINT_PART_DIGITS
-    return f"{version_prefix(version)}.checkpoint.{part:0{digits}d}.{parts:0{digits}d}.parquet"
-
-
-def compacted_path(start: int, end: int) -> str:
-    """The key of the file with the reconciled actions of versions `start` to `end`, both included."""
-    return f"{version_prefix(start)}.{end:0{VERSION_DIGITS}d}.compacted.json"
 
 
 def crc_path(version: int) -> str:

@@ -1,20 +1,40 @@
-"""Action reconciliation ("Action Reconciliation" in PROTOCOL.md): the state that a sequence of actions leaves.
+"""The state of a table after the files of a log segment; its lists of files and tombstones are read on first use.
 
-It has the newest protocol and metadata, the newest transaction of each application and configuration of each domain, and for
-each file (path and deletion vector) the newest add or remove; two spellings of an absolute path may name one file.
+Action reconciliation ("Action Reconciliation" in PROTOCOL.md) keeps the newest protocol and metadata, the newest transaction of each
+application and configuration of each domain, and for each file (path and deletion vector) the newest add or remove; two spellings of an
+absolute path may name one file.
+
+A checkpoint (classic, multi-part, or V2 in JSON or Parquet with sidecars, "Checkpoints" in PROTOCOL.md) has this state, which is small,
+and its list of files, which may be large. The commits after it are read from single commits, or several from one log compaction file. Such
+a file has the reconciled actions of its versions ("Log Compaction Files" in PROTOCOL.md): each key once. If a key appears twice, the file
+was not reconciled and the order of its lines means nothing, so the single commits are read instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
+from operator import attrgetter
 from typing import Final
 
+import pyarrow as pa
+
+from ..actions import texts
+from ..actions.codec import actions_of, decode_commit, without_files
 from ..actions.features import in_commit_timestamps
-from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows
-from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Txn
+from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, Deferred, LayeredTable, add_rows, remove_rows
+from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Sidecar, Txn
+from ..actions.texts import stored_text
 from ..actions.uris import spellings
+from ..caches import Once
 from ..dataclass import dataclass
+from ..errors import MissingObject, ObjectNotFound
+from ..stores.objects import ObjectStore
+from ..threads import at_once, threads
+from .checkpoint_part import CheckpointPart, FileColumn
+from .paths import LogKind, sidecar_path
+from .segment import Checkpoint, LogFile, LogSegment
 
 # Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
@@ -49,7 +69,7 @@ class ReplayState:
         domains: dict[str, DomainMetadata] = {}
         changed: dict[FileKey, AddFile | RemoveFile | None] = {}
         state = self
-        timed = _timed(protocol, metadata)
+        timed = in_commit_timestamps(protocol, metadata)
         for actions in commits:
             former, info = info if timed else None, None
             for action in actions:
@@ -74,7 +94,7 @@ class ReplayState:
                     case _:
                         # Row changes belong to one version only; readers ignore unknown actions.
                         continue
-            timed = _timed(protocol, metadata)
+            timed = in_commit_timestamps(protocol, metadata)
             if timed:
                 # check: timestamps-grow
                 state = _compared(state, info, former)
@@ -94,10 +114,6 @@ class ReplayState:
         )
 
 
-def _timed(protocol: Protocol | None, metadata: Metadata | None) -> bool:
-    return protocol is not None and metadata is not None and in_commit_timestamps(protocol, metadata)
-
-
 def _compared(state: ReplayState, info: CommitInfo | None, former: CommitInfo | None) -> ReplayState:
     """The state, which notes the first commit whose in-commit timestamp is not later than its predecessor's.
 
@@ -113,3 +129,138 @@ def _compared(state: ReplayState, info: CommitInfo | None, former: CommitInfo | 
         disorder=f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than its predecessor's, "
         f"{former.in_commit_timestamp} (here {info.fields.get('operation')}, transaction {info.fields.get('txnId')})",
     )
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------------------
+
+# A checkpoint up to this total size is fetched with one request per file, whatever part of it is needed.
+_WHOLE_BYTES: Final = 4 * 1024 * 1024
+_THREADS: Final = 4, "sluice-checkpoint-part"
+
+
+def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
+    """The state in a checkpoint; its files and tombstones are read later, each on first use.
+
+    Raises CorruptLogFile, naming the file, if it cannot be read, and ObjectNotFound if the checkpoint was removed since it
+    was listed. Later reads raise the same, and MissingObject for a missing sidecar.
+    """
+    whole = sum(part.size for part in checkpoint.parts) <= _WHOLE_BYTES
+    in_json = [part.key for part in checkpoint.parts if part.path.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json")]
+    actions: list[Action] = [action for key in in_json for action in decode_commit(store.get(key), name=key)]
+
+    def opened(file: LogFile) -> tuple[CheckpointPart, list[Action]]:
+        part = CheckpointPart(store, file.key, whole=whole, size=file.size)
+        return part, part.actions()
+
+    read = at_once(opened, [part for part in checkpoint.parts if part.key not in in_json], *_THREADS)
+    actions += [action for _, of_part in read for action in of_part]
+    sources: tuple[CheckpointPart | Sidecar, ...] = (*(part for part, _ in read), *(each for each in actions if isinstance(each, Sidecar)))
+    adds = add_rows([each for each in actions if isinstance(each, AddFile)])
+    removes = remove_rows([each for each in actions if isinstance(each, RemoveFile)])
+    files = Once(partial(_list_of, store, checkpoint, sources, "add", adds))
+    tombstones = Once(partial(_list_of, store, checkpoint, sources, "remove", removes))
+    return replace(
+        ReplayState().after([[each for each in actions if not isinstance(each, (AddFile, RemoveFile))]]),
+        files=LayeredTable(Deferred(files, partial(LayeredTable, make=add_rows)), add_rows),
+        tombstones=LayeredTable(Deferred(tombstones, partial(LayeredTable, make=remove_rows)), remove_rows),
+        lists_at=checkpoint.version,
+    )
+
+
+def _list_of(
+    store: ObjectStore, checkpoint: Checkpoint, sources: Sequence[CheckpointPart | Sidecar], column: FileColumn, first: pa.Table
+) -> pa.Table:
+    """The adds or removes of a checkpoint's parts and sidecars. Raises the same as `read_checkpoint`.
+
+    The `first` ones were read with the state: the main file of a V2 checkpoint in JSON may have some.
+    """
+
+    def batches_of(source: CheckpointPart | Sidecar) -> list[pa.RecordBatch]:
+        if isinstance(source, CheckpointPart):
+            return source.files(column)
+        key = sidecar_path(source.path)
+        try:
+            return CheckpointPart(store, key, whole=source.size_in_bytes <= _WHOLE_BYTES).files(column)
+        except ObjectNotFound as cause:
+            raise MissingObject(
+                f"{key} is not there, but checkpoint {checkpoint.parts[0].key} refers to it; restore it from a copy",
+                key=key,
+                version=checkpoint.version,
+            ) from cause
+
+    read = at_once(batches_of, sources, *_THREADS)
+    return pa.Table.from_batches([*first.to_batches(), *(batch for batches in read for batch in batches)], first.schema)
+
+
+# -- segments --------------------------------------------------------------------------------------------------------------
+
+# Concurrent requests for log files; they are small, so latency dominates.
+_FETCHES_MAX: Final = 8
+
+
+def read_deltas(store: ObjectStore, segment: LogSegment) -> Iterator[Iterable[Action]]:
+    """The actions after the segment's checkpoint, in the order of the versions.
+
+    Raises CorruptLogFile for a file that cannot be decoded, and ObjectNotFound for one removed since it was listed.
+    """
+    for file, actions in zip(segment.deltas, fetch_actions(store, segment.deltas), strict=True):
+        # check: compactions-are-reconciled
+        if file.path.kind is LogKind.COMPACTED and not _is_reconciled(actions):
+            covered = [each for each in segment.commits if file.path.version <= each.path.version <= file.path.end_version]
+            yield from fetch_actions(store, covered)
+        else:
+            yield actions
+
+
+def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iterable[Action]]:
+    """The actions of each file, in order; several files are fetched at once, and long ones during iteration.
+
+    Raises the same as `read_deltas`.
+    """
+    if len(files) <= 1:
+        for each in files:
+            yield actions_of(stored_text(store, each.key), name=each.key)
+        return
+    with threads(min(_FETCHES_MAX, len(files)), "sluice-log") as pool:
+        for each, text in zip(files, pool.map(partial(stored_text, store), [each.key for each in files]), strict=True):
+            yield actions_of(text, name=each.key)
+
+
+def _is_reconciled(actions: Iterable[Action]) -> bool:
+    """Whether no two of the actions have the same key of reconciliation."""
+    keys: list[Hashable] = []
+    for action in actions:
+        match action:
+            case AddFile() | RemoveFile():
+                keys.append(("file", action.key))
+            case Txn():
+                keys.append(("txn", action.app_id))
+            case DomainMetadata():
+                keys.append(("domainMetadata", action.domain))
+            case Protocol() | Metadata():
+                keys.append(type(action).__name__)
+            case _:
+                continue  # it is not reconciled
+    return len(set(keys)) == len(keys)
+
+
+def read_state(store: ObjectStore, segment: LogSegment) -> ReplayState:
+    """The state that a segment describes. Of long commits, such as one that removes a million files, file actions are not decoded.
+
+    Raises CorruptLogFile for a damaged file, ObjectNotFound for one removed since it was listed. Reading the lists raises
+    the same, and the errors of reading a checkpoint's lists.
+    """
+    begun = ReplayState() if segment.checkpoint is None else read_checkpoint(store, segment.checkpoint)
+    if all(each.size <= texts.PIECE_BYTES for each in segment.deltas):
+        return _replayed(store, segment, begun)
+    replayed = Once(partial(_replayed, store, segment, begun))  # with all actions
+    return replace(
+        begun.after(without_files(actions) for actions in read_deltas(store, segment)),
+        files=LayeredTable(Deferred(replayed, attrgetter("files")), add_rows),
+        tombstones=LayeredTable(Deferred(replayed, attrgetter("tombstones")), remove_rows),
+        lists_at=segment.version,
+    )
+
+
+def _replayed(store: ObjectStore, segment: LogSegment, begun: ReplayState) -> ReplayState:
+    return begun.after(read_deltas(store, segment))

@@ -17,7 +17,7 @@ from ..constants import LAST_CHECKPOINT, LOG_FOLDER, VERSION_MAX
 from ..dataclass import dataclass
 from ..errors import LogGap, NotATable, ObjectNotFound, TableNotFound, VersionNotFound
 from ..jsontext import loads
-from ..stores.objects import ObjectInfo, ObjectStore
+from ..stores.objects import ObjectStore
 from .paths import LogKind, LogPath, commit_path, version_prefix
 
 
@@ -66,36 +66,17 @@ class LogSegment:
     last_commit: LogFile | None
 
     def __post_init__(self) -> None:
-        _check_commits_dense(self)
-        _check_checkpoint_not_newer(self)
-        _check_nothing_missing(self)
-        _check_deltas_cover_commits(self)
-
-
-def _check_commits_dense(segment: LogSegment) -> None:
-    """Guarantee 1."""
-    if segment.commits:
-        _refuse_gap(segment, segment.commits[0].path.version)
-
-
-def _check_checkpoint_not_newer(segment: LogSegment) -> None:
-    """Guarantee 2."""
-    checkpoint = segment.checkpoint
-    if checkpoint is not None:
-        assert checkpoint.version <= segment.version, (checkpoint.version, segment.version)
-        assert len(checkpoint.parts) == checkpoint.parts[0].path.parts, checkpoint
-
-
-def _check_nothing_missing(segment: LogSegment) -> None:
-    """Guarantee 3."""
-    first = 0 if segment.checkpoint is None else segment.checkpoint.version + 1
-    _refuse_gap(segment, first)
-
-
-def _check_deltas_cover_commits(segment: LogSegment) -> None:
-    """Guarantee 4."""
-    covered = [version for each in segment.deltas for version in range(each.path.version, each.path.end_version + 1)]
-    assert covered == [each.path.version for each in segment.commits], covered
+        checkpoint = self.checkpoint
+        if self.commits:  # guarantee 1
+            _refuse_gap(self, self.commits[0].path.version)
+        if checkpoint is not None:  # guarantee 2
+            assert checkpoint.version <= self.version, (checkpoint.version, self.version)
+            assert len(checkpoint.parts) == checkpoint.parts[0].path.parts, checkpoint
+        # guarantee 3
+        _refuse_gap(self, 0 if checkpoint is None else checkpoint.version + 1)
+        # guarantee 4
+        covered = [version for each in self.deltas for version in range(each.path.version, each.path.end_version + 1)]
+        assert covered == [each.path.version for each in self.commits], covered
 
 
 def _refuse_gap(segment: LogSegment, first: int) -> None:
@@ -183,9 +164,17 @@ def _list_segment(store: ObjectStore, version: int | None) -> LogSegment:
             return _segment(store.location, listing, version)
     # Without a usable hint, the full listing decides.
     listing = list_versions(store, 0)
-    if listing.latest is None:
-        raise _no_log(store, listing)
-    return _segment(store.location, listing, version)
+    if listing.latest is not None:
+        return _segment(store.location, listing, version)
+    stored = next(iter(store.list_from("", recursive=True)), None)
+    if stored is None:
+        raise TableNotFound(f"there is no table at {store.location}: check the location, or create the table", location=store.location)
+    what = "its log holds no commit and no complete checkpoint" if listing.anything else f"there is no {LOG_FOLDER} with a commit in it"
+    raise NotATable(
+        f"{store.location} is not a Delta table: it holds {stored.key}, but {what}; check the location",
+        location=store.location,
+        found=stored.key,
+    )
 
 
 def latest_version(store: ObjectStore) -> int | None:
@@ -201,8 +190,12 @@ def _segment(location: str, listing: LogListing, wanted: int | None) -> LogSegme
     version = latest if wanted is None else wanted
     checkpoint = listing.newest_checkpoint(version)
     if version < 0 or version > latest or (earliest is not None and version < earliest):
+        if earliest is None:
+            available = f"the log ends at version {latest}, and no version of it can be rebuilt"
+        else:
+            available = f"versions {earliest} to {latest} are" if earliest < latest else f"only version {latest} is"
         raise VersionNotFound(
-            f"version {version} of {location} is not available: {_available(earliest, latest)}",
+            f"version {version} of {location} is not available: {available}",
             location=location,
             version=version,
             earliest=earliest,
@@ -218,12 +211,6 @@ def _segment(location: str, listing: LogListing, wanted: int | None) -> LogSegme
         deltas=_compact(commits, listing.compacted),
         last_commit=listing.commits.get(version),
     )
-
-
-def _available(earliest: int | None, latest: int) -> str:
-    if earliest is None:
-        return f"the log ends at version {latest}, and no version of it can be rebuilt"
-    return f"versions {earliest} to {latest} are" if earliest < latest else f"only version {latest} is"
 
 
 def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[LogFile, ...]:
@@ -252,7 +239,7 @@ def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
             listing.compacted.append(each)
         elif each.path.is_checkpoint:
             candidates.append(each)
-    listing.checkpoints = sorted(_complete(candidates), key=_preference)
+    listing.checkpoints = sorted(_complete(candidates), key=lambda each: (each.version, _ORDER.index(each.kind), -len(each.parts)))
     # check: hidden-commits-are-looked-for
     _add_hidden(store, listing, start)
     return listing
@@ -298,10 +285,6 @@ def _complete(files: Iterable[LogFile]) -> Iterator[Checkpoint]:
 _ORDER = (LogKind.MULTIPART_CHECKPOINT, LogKind.V2_CHECKPOINT, LogKind.CLASSIC_CHECKPOINT)
 
 
-def _preference(checkpoint: Checkpoint) -> tuple[int, int, int]:
-    return checkpoint.version, _ORDER.index(checkpoint.kind), -len(checkpoint.parts)
-
-
 def last_checkpoint_version(store: ObjectStore) -> int | None:
     """The version in `_last_checkpoint`: only a hint, so a missing or damaged one is not an error."""
     try:
@@ -310,15 +293,3 @@ def last_checkpoint_version(store: ObjectStore) -> int | None:
         return None
     version = hint.get("version") if isinstance(hint, dict) else None
     return version if type(version) is int and 0 <= version <= VERSION_MAX else None
-
-
-def _no_log(store: ObjectStore, listing: LogListing) -> NotATable | TableNotFound:
-    found: ObjectInfo | None = next(iter(store.list_from("", recursive=True)), None)
-    if found is None:
-        return TableNotFound(f"there is no table at {store.location}: check the location, or create the table", location=store.location)
-    what = "its log holds no commit and no complete checkpoint" if listing.anything else f"there is no {LOG_FOLDER} with a commit in it"
-    return NotATable(
-        f"{store.location} is not a Delta table: it holds {found.key}, but {what}; check the location",
-        location=store.location,
-        found=found.key,
-    )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..actions.features import check_readable, in_commit_timestamps
-from ..actions.filetable import adds_of, removes_of, rows_at
-from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ..actions.filetable import adds_of, rows_at
+from ..actions.records import Action, AddFile
 from ..errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, ObjectNotFound, VersionNotFound
 from ..stores.objects import ObjectStore
-from .log_state import fetch_actions, read_state
-from .replay import ReplayState
+from .replay import ReplayState, fetch_actions, read_state
 from .segment import LogFile, LogSegment, list_segment, list_versions
 from .timetravel import in_commit_timestamp, leading_commit_info, refuse_copies
 
@@ -44,16 +43,30 @@ class Snapshot:
                 location=location,
                 version=version,
             )
-        self._location = location
-        self._version = version
-        self._timestamp_ms = timestamp_ms
-        self._state = state
         self._store = store
-        self._protocol = state.protocol
-        self._metadata = state.metadata
-        self._size_bytes: int | None = None
-        self._file: LogFile | None = None
+        self._state = state
+        self.location: Final = location
+        """The table's root."""
+        self.version: Final = version
+        """The number of the version."""
+        self.timestamp_ms = timestamp_ms
+        """The version's in-commit timestamp, or the time of its commit file."""
+        self.commit_file: LogFile | None = None
         """The commit file of the version, if a listing showed it."""
+        self.protocol: Final = state.protocol
+        """The versions and features that a client must implement to use the table."""
+        self.metadata: Final = state.metadata
+        """The table's id, schema, partitioning and properties."""
+        self.partition_columns: Final = state.metadata.partition_columns
+        """The names of the partition columns, in order."""
+        self.configuration: Final = state.metadata.configuration
+        """The table's properties."""
+        self.commit_info: Final = state.commit_info
+        """The commitInfo of this version's commit, if it was read."""
+        self.app_transactions: Final = state.app_transactions
+        """The newest transaction of each application."""
+        self.domains: Final = state.domains
+        """The configuration of each domain except removed ones."""
 
     @classmethod
     def load(cls, store: ObjectStore, *, version: int | None = None) -> Snapshot:
@@ -79,8 +92,8 @@ class Snapshot:
         snapshot = cls(segment.location, segment.version, 0, read_state(store, segment), store)
         check_readable(snapshot.protocol, snapshot.metadata)
         snapshot._look_at_disorder()
-        snapshot._timestamp_ms = _timestamp(store, segment, snapshot)
-        snapshot._file = segment.last_commit
+        snapshot.timestamp_ms = _timestamp(store, segment, snapshot)
+        snapshot.commit_file = segment.last_commit
         return snapshot
 
     def advance(self, commits: Sequence[tuple[int, Iterable[Action]]], *, modified_ms: Mapping[int, int] | None = None) -> Snapshot:
@@ -89,13 +102,13 @@ class Snapshot:
         `modified_ms` gives the times of the commit files, for tables without in-commit timestamps; without it the writer's
         own timestamp is used. Raises InvalidRequest for versions that do not follow.
         """
-        expected = range(self._version + 1, self._version + 1 + len(commits))
+        expected = range(self.version + 1, self.version + 1 + len(commits))
         versions = [version for version, _ in commits]
         if versions != list(expected):
-            raise InvalidRequest(f"commits {versions} do not follow version {self._version}: give consecutive ones", versions=versions)
+            raise InvalidRequest(f"commits {versions} do not follow version {self.version}: give consecutive ones", versions=versions)
         if not commits:
             return self
-        state = self._state.after(actions for _, actions in commits)
+        state = self._state.after([actions for _, actions in commits])
         version, timestamp = versions[-1], None
         if state.commit_info is not None:
             timestamp = state.commit_info.in_commit_timestamp
@@ -103,7 +116,7 @@ class Snapshot:
             timestamp = modified_ms.get(version)
         if timestamp is None and state.commit_info is not None:
             timestamp = state.commit_info.timestamp
-        snapshot = Snapshot(self._location, version, self._timestamp_ms if timestamp is None else timestamp, state, self._store)
+        snapshot = Snapshot(self.location, version, self.timestamp_ms if timestamp is None else timestamp, state, self._store)
         if snapshot.protocol is not self.protocol or snapshot.metadata is not self.metadata:
             check_readable(snapshot.protocol, snapshot.metadata)
         if state.disorder != self._state.disorder:
@@ -114,16 +127,16 @@ class Snapshot:
         """Warn if somebody changed the time of a commit. Raises CorruptLogFile if a file is another version's copy."""
         if self._state.disorder and self._store is not None:
             refuse_copies(self._store, self._state.disorder)
-            _log.warning("%s can be read, and not written: %s", self._location, self._state.disorder)
+            _log.warning("%s can be read, and not written: %s", self.location, self._state.disorder)
 
     def require_order(self) -> None:
         """Raise CorruptLogFile if in-commit timestamps do not grow: then nothing is written, since commits go by them."""
         if self._state.disorder:
             raise CorruptLogFile(
-                f"{self._location} can be read, and not written: {self._state.disorder}. Somebody changed one of the two files after its "
+                f"{self.location} can be read, and not written: {self._state.disorder}. Somebody changed one of the two files after its "
                 "commit; sluice doctor names it; restore it from a copy",
-                location=self._location,
-                version=self._version,
+                location=self.location,
+                version=self.version,
             )
 
     def refresh(self, store: ObjectStore) -> Snapshot:
@@ -132,61 +145,16 @@ class Snapshot:
         If the file of this version is not the one that was read, the log is another table's or was cleaned up: it is read
         anew. So it is after very many commits: a checkpoint has them.
         """
-        listed = list_versions(store, self._version).commits
-        if (listed.pop(self._version, None) != self._file and self._file is not None) or len(listed) > _REFRESHED_MAX:
+        listed = list_versions(store, self.version).commits
+        if (listed.pop(self.version, None) != self.commit_file and self.commit_file is not None) or len(listed) > _REFRESHED_MAX:
             return Snapshot.load(store)
         commits = [listed[version] for version in sorted(listed)]
-        if [each.path.version for each in commits] != list(range(self._version + 1, self._version + 1 + len(commits))):
+        if [each.path.version for each in commits] != list(range(self.version + 1, self.version + 1 + len(commits))):
             return Snapshot.load(store)  # names the gap, or starts from a later checkpoint
         fetched = zip((each.path.version for each in commits), fetch_actions(store, commits), strict=True)
         fresh = self.advance(list(fetched), modified_ms={each.path.version: each.modified_ms for each in commits})
-        fresh._file = commits[-1] if commits else self._file
+        fresh.commit_file = commits[-1] if commits else self.commit_file
         return fresh
-
-    @property
-    def location(self) -> str:
-        """The table's root."""
-        return self._location
-
-    @property
-    def version(self) -> int:
-        """The number of the version."""
-        return self._version
-
-    @property
-    def timestamp_ms(self) -> int:
-        """The version's in-commit timestamp, or the time of its commit file."""
-        return self._timestamp_ms
-
-    @property
-    def protocol(self) -> Protocol:
-        """The versions and features that a client must implement to use the table."""
-        return self._protocol
-
-    @property
-    def metadata(self) -> Metadata:
-        """The table's id, schema, partitioning and properties."""
-        return self._metadata
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """The names of the partition columns, in order."""
-        return self._metadata.partition_columns
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        """The table's properties."""
-        return self._metadata.configuration
-
-    @property
-    def commit_info(self) -> CommitInfo | None:
-        """The commitInfo of this version's commit, if it was read."""
-        return self._state.commit_info
-
-    @property
-    def commit_file(self) -> LogFile | None:
-        """The commit file of the version, if a listing showed it."""
-        return self._file
 
     @property
     def files(self) -> pa.Table:
@@ -195,21 +163,23 @@ class Snapshot:
         The first access reads the list. Raises CorruptLogFile for a damaged checkpoint, MissingObject if the checkpoint was
         cleaned up since the snapshot was loaded and no newer one up to this version exists.
         """
-        return self._listed(lambda state: state.files.table)
+        return self._listed("files")
 
     @property
     def tombstones(self) -> pa.Table:
         """The removed files still in the log, in `filetable.TOMBSTONES_SCHEMA`. Reads and raises like `files`."""
-        return self._listed(lambda state: state.tombstones.table)
+        return self._listed("tombstones")
 
-    def _listed(self, look: Callable[[ReplayState], pa.Table], looks: int = _LOOKS_MAX) -> pa.Table:
+    def _listed(self, name: Literal["files", "tombstones"]) -> pa.Table:
+        for _ in range(_LOOKS_MAX - 1):
+            try:
+                return getattr(self._state, name).table
+            except (ObjectNotFound, MissingObject) as gone:
+                self._state = self._read_again(gone)
         try:
-            return look(self._state)
+            return getattr(self._state, name).table
         except (ObjectNotFound, MissingObject) as gone:
-            if looks == 1:
-                raise self._not_listed(gone) from gone
-            self._state = self._read_again(gone)
-        return self._listed(look, looks - 1)
+            raise self._not_listed(gone) from gone
 
     def _read_again(self, gone: ObjectNotFound | MissingObject) -> ReplayState:
         """The state with its lists as the log has them now: a cleanup removed the files they were to be read from.
@@ -220,11 +190,11 @@ class Snapshot:
         assert self._store is not None, "only a snapshot loaded from a store reads lists later"
         listing = list_versions(self._store)
         there = (*listing.commits, *(each.version for each in listing.checkpoints))
-        version = max((each for each in there if each <= self._version), default=-1)
+        version = max((each for each in there if each <= self.version), default=-1)
         try:
             if version >= self._state.lists_at:
                 other = read_state(self._store, list_segment(self._store, version))
-                if other.metadata is None or other.metadata.id != self._metadata.id:
+                if other.metadata is None or other.metadata.id != self.metadata.id:
                     gone.add_note("and the log now belongs to another table")
                     raise self._not_listed(gone) from gone
                 files, tombstones = self._state.files.on(other.files), self._state.tombstones.on(other.tombstones)
@@ -235,21 +205,11 @@ class Snapshot:
 
     def _not_listed(self, gone: ObjectNotFound | MissingObject) -> MissingObject:
         return MissingObject(
-            f"the list of files of version {self._version} of {self._location} cannot be read: {gone.message}; if the log was cleaned up, "
+            f"the list of files of version {self.version} of {self.location} cannot be read: {gone.message}; if the log was cleaned up, "
             "read a newer version",
-            location=self._location,
-            version=self._version,
+            location=self.location,
+            version=self.version,
         )
-
-    @property
-    def app_transactions(self) -> Mapping[str, Txn]:
-        """The newest transaction of each application."""
-        return self._state.app_transactions
-
-    @property
-    def domains(self) -> Mapping[str, DomainMetadata]:
-        """The configuration of each domain except removed ones."""
-        return self._state.domains
 
     @property
     def num_files(self) -> int:
@@ -259,9 +219,7 @@ class Snapshot:
     @property
     def size_bytes(self) -> int:
         """The total size of the live files."""
-        if self._size_bytes is None:
-            self._size_bytes = pc.sum(self.files.column("size")).as_py() or 0
-        return self._size_bytes
+        return pc.sum(self.files.column("size")).as_py() or 0
 
     @property
     def held(self) -> Mapping[int, int]:
@@ -273,12 +231,8 @@ class Snapshot:
         files = self.files
         return adds_of(files if indices is None else rows_at(files, list(indices)))
 
-    def remove_files(self) -> Iterator[RemoveFile]:
-        """The records of the tombstones."""
-        return removes_of(self.tombstones)
-
     def __repr__(self) -> str:
-        return f"Snapshot({self._location!r}, version={self._version})"
+        return f"Snapshot({self.location!r}, version={self.version})"
 
 
 def _timestamp(store: ObjectStore, segment: LogSegment, snapshot: Snapshot) -> int:

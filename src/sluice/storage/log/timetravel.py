@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from functools import partial
+from operator import getitem
 
 from ..actions.codec import actions_of, decode
 from ..actions.features import in_commit_timestamps
@@ -13,9 +14,8 @@ from ..constants import ICT_ENABLEMENT_VERSION_KEY
 from ..errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
 from ..intervals import iso_time
 from ..stores.objects import ObjectStore
-from .log_state import read_state
 from .paths import commit_path
-from .replay import ReplayState
+from .replay import ReplayState, read_state
 from .segment import LogListing, list_segment, list_versions
 
 # A commit's first line is its commitInfo, which is nearly always smaller than this.
@@ -127,50 +127,33 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
             location=store.location,
             timestamp_ms=timestamp_ms,
         )
-    state = read_state(store, segment)
-    by_file, by_commit = _split_at_enablement(commits, state)
-    if by_commit and (not by_file or timestamp_ms >= in_commit_timestamp(store, by_commit[0])):
-        times: Sequence[int] = _InCommitTimes(store, by_commit)
-        versions = by_commit
+    versions, by_commit = _split_at_enablement(commits, read_state(store, segment))
+    if by_commit and (not versions or timestamp_ms >= in_commit_timestamp(store, by_commit[0])):
+        # Each is read when the search needs it: it needs few.
+        versions, time_of = by_commit, partial(in_commit_timestamp, store)
     else:
-        by_version = _file_times(listing)
-        times, versions = [by_version[each] for each in by_file], by_file
-    index = bisect_right(times, timestamp_ms) - 1
-    beyond = versions[-1] == commits[-1] and index == len(versions) - 1 and timestamp_ms > times[-1]
+        time_of = partial(getitem, _file_times(listing))
+    index = bisect_right(versions, timestamp_ms, key=time_of) - 1
+    beyond = versions[-1] == commits[-1] and index == len(versions) - 1 and timestamp_ms > time_of(versions[-1])
     if index < 0 or beyond:
-        edge, at = ("latest", len(versions) - 1) if beyond else ("earliest available", 0)
+        edge, nearest = ("latest", versions[-1]) if beyond else ("earliest available", versions[0])
+        time = iso_time(time_of(nearest))
         raise VersionNotFound(
-            f"{store.location} has no version for {iso_time(timestamp_ms)}: its {edge} version is {versions[at]}, of {iso_time(times[at])}",
+            f"{store.location} has no version for {iso_time(timestamp_ms)}: its {edge} version is {nearest}, of {time}",
             location=store.location,
             timestamp_ms=timestamp_ms,
-            version=versions[at],
+            version=nearest,
         )
     return versions[index]
 
 
 def _split_at_enablement(commits: list[int], state: ReplayState) -> tuple[list[int], list[int]]:
     """The versions whose time is their file's, and those with an in-commit timestamp."""
-    protocol, metadata = state.protocol, state.metadata
-    if protocol is None or metadata is None or not in_commit_timestamps(protocol, metadata):
+    if state.metadata is None or not in_commit_timestamps(state.protocol, state.metadata):
         return commits, []
-    since = metadata.configuration.get(ICT_ENABLEMENT_VERSION_KEY)
     # Without an enablement version they were on from the beginning.
-    first = 0 if since is None else int(since)
+    first = int(state.metadata.configuration.get(ICT_ENABLEMENT_VERSION_KEY, 0))
     return [each for each in commits if each < first], [each for each in commits if each >= first]
-
-
-class _InCommitTimes(Sequence[int]):
-    """The in-commit timestamps of some versions, each read on access: a search needs few."""
-
-    def __init__(self, store: ObjectStore, versions: Sequence[int]) -> None:
-        self._store = store
-        self._versions = versions
-
-    def __len__(self) -> int:
-        return len(self._versions)
-
-    def __getitem__(self, index: int) -> int:  # type: ignore[override]
-        return in_commit_timestamp(self._store, self._versions[index])
 
 
 def file_times(store: ObjectStore) -> dict[int, int]:

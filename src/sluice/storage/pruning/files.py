@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -26,7 +26,7 @@ from ..expressions.nodes import Column
 from ..schema.partitions import decode_column, decode_texts, partition_texts
 from ..schema.schema import PrimitiveType
 
-__all__ = ["HIGH", "LOW", "NULLS", "RECORDS", "VALUES", "AddedFiles", "Files", "has_bounds"]
+__all__ = ["HIGH", "LOW", "NULLS", "RECORDS", "VALUES", "AddedFiles", "Files", "bound_type", "ranges_of"]
 
 _Path: TypeAlias = tuple[str, ...]
 
@@ -58,7 +58,7 @@ class Files:
         """`values` and `stats` are `add.partitionValues` and `add.stats`."""
         self._values: Any = values
         self._stats: Any = stats
-        self._columns: dict[_Path, pa.Array] = {}
+        self._columns: dict[Column, pa.Array] = {}
         self.rows = len(stats)
 
     @staticmethod
@@ -81,7 +81,7 @@ class Files:
     def of_columns(rows: int, columns: Mapping[_Path, pa.Array]) -> Files:
         """Files about which only these columns are known."""
         files = Files([{}] * rows, [None] * rows)
-        files._columns.update(columns)
+        files._columns.update({Column(path, values.type): values for path, values in columns.items()})
         return files
 
     def slice(self, first: int, count: int) -> Files:
@@ -106,61 +106,54 @@ class Files:
         known, parsed = self._columns, dict[_Path, list[Any]]()
 
         def column(node: Column) -> pa.Array:
-            array = known.get(node.path)
-            if array is not None and array.type == node.type:
+            array = known.get(node)
+            if array is not None:
                 return array
             of_partition = node.path[0] == VALUES
             some: Sequence[Column] = (node,)
             if self.rows > _FEW:
-                some = [each for each in wanted if (each.path[0] == VALUES) is of_partition and not _has(known, each)]
+                some = [each for each in wanted if (each.path[0] == VALUES) is of_partition and each not in known]
             fresh = self._partition_values(some, partitions) if of_partition else self._statistics(some, parsed)
-            if sum(each.nbytes for each in (*known.values(), *fresh.values())) > _KEPT_BYTES_MAX:
+            if sum([each.nbytes for each in (*known.values(), *fresh.values())]) > _KEPT_BYTES_MAX:
                 known.clear()
             known.update(fresh)
-            return fresh[node.path]
+            return fresh[node]
 
         return column
 
     def extent(self, column: Column) -> tuple[Any, Any] | None:
         """The lowest and the highest value that rows may have in a column (no partition column); None unless all files tell it."""
         sides = [Column((side, *column.path), column.type) for side in (LOW, HIGH)]
-        found = self.columns(sides, {})
-        lows, highs = (found(each) for each in sides)
+        lows, highs = map(self.columns(sides, {}), sides)
         if not self.rows or lows.null_count or highs.null_count:
             return None
         return pc.min(lows).as_py(), pc.max(highs).as_py()
 
-    def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[_Path, pa.Array]:
+    def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[Column, pa.Array]:
         names = [each.path[1] for each in wanted]
         if isinstance(self._values, pa.ChunkedArray):
             texts, decode = partition_texts(self._values, names), decode_column
         else:
             texts = [pa.array([values.get(name) or None for values in self._values], pa.string()) for name in names]
             decode = decode_texts
-        return {each.path: decode(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
+        return {each: decode(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
 
-    def _statistics(self, wanted: Sequence[Column], parsed: dict[_Path, list[Any]]) -> dict[_Path, pa.Array]:
+    def _statistics(self, wanted: Sequence[Column], parsed: dict[_Path, list[Any]]) -> dict[Column, pa.Array]:
         """Bounds and counts from `add.stats`; `parsed` caches intermediate results."""
-        read = {each.path: _json_type(each.type) if each.path[0] in (LOW, HIGH) else each.type for each in wanted}
-        found = _at_once(self._stats, read) if self.rows > _FEW else None
-        if found is None:
+        read = {each.path: bound_type(each.type) if each.path[0] in (LOW, HIGH) else each.type for each in wanted}
+        values = _at_once(self._stats, read) if self.rows > _FEW else None
+        if values is None:
             if not parsed:
-                parsed[()] = [
-                    _body(text) for text in (self._stats.to_pylist() if isinstance(self._stats, pa.ChunkedArray) else self._stats)
-                ]
-            found = {path: _array(_leaves(parsed, path), kind) for path, kind in read.items()}
+                parsed[()] = list(map(_body, self._stats.to_pylist() if isinstance(self._stats, pa.ChunkedArray) else self._stats))
+            values = {path: _array(_leaves(parsed, path), kind) for path, kind in read.items()}
+        of_columns: dict[Column, pa.Array] = {}
         for each in wanted:
-            if each.path[0] in (LOW, HIGH):
-                found[each.path] = _bound(found[each.path], each.path[0], each.type)
-        return found
+            is_bound = each.path[0] in (LOW, HIGH)
+            of_columns[each] = _bound(values[each.path], each.path[0], each.type) if is_bound else values[each.path]
+        return of_columns
 
 
 _of_tables: Final[dict[int, tuple[weakref.ref[pa.Table], Files]]] = {}
-
-
-def _has(columns: Mapping[_Path, pa.Array], wanted: Column) -> bool:
-    array = columns.get(wanted.path)
-    return array is not None and array.type == wanted.type
 
 
 class AddedFiles(tuple[AddFile, ...]):  # noqa: SLOT001 - it keeps its columns
@@ -176,13 +169,8 @@ class AddedFiles(tuple[AddFile, ...]):  # noqa: SLOT001 - it keeps its columns
         return self._files
 
 
-def has_bounds(kind: pa.DataType) -> bool:
-    """Whether statistics have bounds for values of this type."""
-    return _json_type(kind) is not None
-
-
-def _json_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type for reading such a bound from JSON; None for types without bounds."""
+def bound_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type for reading a bound of such values from JSON; None for types without bounds."""
     if pa.types.is_integer(kind):
         return pa.int64()
     if pa.types.is_floating(kind):
@@ -199,24 +187,20 @@ def _json_type(kind: pa.DataType) -> pa.DataType | None:
 def _bound(values: pa.Array, side: str, kind: pa.DataType) -> pa.Array:
     """The bounds as values of the column's type; null for invalid ones."""
     try:
-        return _typed(values, side, kind)
+        if pa.types.is_floating(kind):
+            return values.cast(kind, safe=False)
+        if pa.types.is_decimal(kind):
+            limit = pa.scalar(Decimal(10**_DOUBLE_DIGITS - 1).scaleb(-kind.scale), values.type)
+            return pc.if_else(pc.less_equal(pc.abs(values), limit), values, pa.scalar(None, values.type)).cast(kind)
+        if not pa.types.is_timestamp(kind):
+            return values if values.type == kind else values.cast(kind)
+        moments = (pc.replace_substring_regex(values, "Z$", "") if kind.tz is None else values).cast(kind)
+        return pc.subtract_checked(moments, _MILLISECOND) if side == LOW else pc.add_checked(moments, _MILLISECOND)
     except pa.ArrowInvalid:
         if len(values) == 1:
             return pa.nulls(1, kind)
     half = len(values) // 2
     return pa.concat_arrays([_bound(part, side, kind) for part in (values.slice(0, half), values.slice(half))])
-
-
-def _typed(values: pa.Array, side: str, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_floating(kind):
-        return values.cast(kind, safe=False)
-    if pa.types.is_decimal(kind):
-        limit = pa.scalar(Decimal(10**_DOUBLE_DIGITS - 1).scaleb(-kind.scale), values.type)
-        return pc.if_else(pc.less_equal(pc.abs(values), limit), values, pa.scalar(None, values.type)).cast(kind)
-    if not pa.types.is_timestamp(kind):
-        return values if values.type == kind else values.cast(kind)
-    moments = (pc.replace_substring_regex(values, "Z$", "") if kind.tz is None else values).cast(kind)
-    return pc.subtract_checked(moments, _MILLISECOND) if side == LOW else pc.add_checked(moments, _MILLISECOND)
 
 
 def _body(text: str | None) -> Any:
@@ -271,12 +255,22 @@ def _at_once(texts: pa.ChunkedArray | Sequence[str | None], leaves: Mapping[_Pat
     fine = pc.and_(pc.starts_with(lines, "{"), pc.invert(pc.match_substring(lines, "\n")))
     lines = pc.if_else(pc.fill_null(fine, False), lines, pa.scalar("{}", pa.large_string()))
     joined = pc.binary_join_element_wise(lines, pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string())).combine_chunks()
+    # The concatenated text of all rows, without a copy.
+    _, offsets, data = joined.buffers()
+    bounds = pa.Array.from_buffers(pa.int64(), len(joined) + 1, [None, offsets], offset=joined.offset)
+    text = data.slice(bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py())
     options = pj.ParseOptions(explicit_schema=pa.schema(list(_struct(leaves))), unexpected_field_behavior="ignore")
     try:
-        table = pj.read_json(pa.BufferReader(_bytes(joined)), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
+        table = pj.read_json(pa.BufferReader(text), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
     except pa.ArrowInvalid:
         return None
-    return {path: _column(table, path) for path in leaves} if table.num_rows == len(texts) else None
+    if table.num_rows != len(texts):
+        return None
+    values: dict[_Path, pa.Array] = {}
+    for path in leaves:
+        top = table[path[0]].combine_chunks()
+        values[path] = pc.struct_field(top, list(path[1:])) if path[1:] else top
+    return values
 
 
 def _struct(leaves: Mapping[_Path, pa.DataType]) -> pa.DataType:
@@ -286,13 +280,35 @@ def _struct(leaves: Mapping[_Path, pa.DataType]) -> pa.DataType:
     return pa.struct([(name, inner[()] if () in inner else _struct(inner)) for name, inner in nested.items()])
 
 
-def _column(table: pa.Table, path: _Path) -> pa.Array:
-    whole = table[path[0]].combine_chunks()
-    return pc.struct_field(whole, list(path[1:])) if len(path) > 1 else whole
+# -- ranges of keys --------------------------------------------------------------------------------------------------------
+
+_RANGES_MAX: Final = 16
+# A gap that takes a smaller share of the whole extent is not worth a range of its own.
+_GAP_MIN: Final = 1 / 64
 
 
-def _bytes(lines: pa.Array) -> pa.Buffer:
-    """The concatenated text of all rows, without a copy."""
-    _, offsets, data = lines.buffers()
-    bounds = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets], offset=lines.offset)
-    return data.slice(bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py())
+def ranges_of(lows: pa.Array, highs: pa.Array) -> list[tuple[Any, Any]]:
+    """At most 16 ranges, lowest and highest value of each, that cover the given ones, with the widest gaps between them.
+
+    So files in the gaps are not read. The usual source of an upsert has old keys and new ones, which lie far apart: one range over both
+    covers the files between them, too.
+
+    `lows` and `highs` are of one type and length, at least one, without null. Values of a type without distances get one range.
+    """
+    if not (pa.types.is_integer(lows.type) or pa.types.is_date32(lows.type) or pa.types.is_timestamp(lows.type)):
+        return [(pc.min(lows).as_py(), pc.max(highs).as_py())]
+    order = pc.sort_indices(lows)
+    lows, highs = lows.take(order), highs.take(order)
+    tops = pc.cumulative_max(_numbers(highs))
+    # of numbers with fractions, because the whole extent of 64-bit integers is no 64-bit integer
+    starts, ends = (each.cast(pa.float64(), safe=False) for each in (_numbers(lows), tops))
+    gaps = pc.subtract(starts[1:], ends[:-1])
+    wide = pc.greater_equal(gaps, (ends[-1].as_py() - starts[0].as_py()) * _GAP_MIN)
+    found = pc.indices_nonzero(pc.and_(wide, pc.greater(gaps, 1.0)))
+    widest = found.take(pc.sort_indices(pc.negate(gaps.take(found)))[: _RANGES_MAX - 1])
+    edges = [0, *(place + 1 for place in sorted(widest.to_pylist())), len(lows)]
+    return [(lows[begin].as_py(), pc.max(highs[begin:end]).as_py()) for begin, end in pairwise(edges)]
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    return (values.cast(pa.int32()) if pa.types.is_date32(values.type) else values).cast(pa.int64())

@@ -16,7 +16,6 @@ from ..caches import cached_by_size
 from ..dataclass import dataclass
 from ..errors import InvalidRequest, PredicateError
 from ..expressions import build
-from ..expressions.calls import call
 from ..expressions.evaluate import compile_expression, run
 from ..expressions.nodes import And, Column, Literal, Node, columns, walk
 from ..expressions.sql import parse, to_sql
@@ -67,7 +66,7 @@ class Predicate:
     def from_filters(cls, filters: Iterable[Filter], schema: StructType) -> Predicate:
         """The conjunction of filters as Spark pushes them down; no filters are TRUE. Raises PredicateError for an unusable one."""
         arrow = to_arrow(schema)
-        return cls(build.and_(*(_filter(each, arrow) for each in filters)))
+        return cls(build.and_(*[_filter(each, arrow) for each in filters]))
 
     @classmethod
     def in_partitions(cls, places: Iterable[Mapping[str, str | None]], schema: StructType) -> Predicate:
@@ -92,7 +91,7 @@ class Predicate:
     @property
     def columns(self) -> frozenset[str]:
         """The top-level columns it reads, in the schema's spelling."""
-        return frozenset(path[0] for path in columns(self.root))
+        return frozenset({path[0] for path in columns(self.root)})
 
     def and_(self, other: Predicate) -> Predicate:
         """The conjunction of both."""
@@ -133,7 +132,21 @@ class Predicate:
 
         Raises PredicateError if a row cannot be evaluated (division by zero, overflow, a cast that fails).
         """
-        return run(self.root, _needed(self.root, table))
+        names = sorted(self.columns)
+        # If only the representation of the table's columns differs, they are cast.
+        kinds = {part.path: part.type for part in walk(self.root) if isinstance(part, Column)}
+        read = []
+        for name in names:
+            index = table.schema.get_field_index(name)
+            if index < 0:
+                index = next((i for i, other in enumerate(table.column_names) if other.lower() == name.lower()), -1)
+            if index < 0:
+                raise PredicateError(
+                    f"the data has no column {name!r}, which the predicate reads; it has {', '.join(table.column_names)}", column=name
+                )
+            values, kind = table.column(index), kinds.get((name,))
+            read.append(values if kind is None or values.type == kind else values.cast(kind))
+        return run(self.root, pa.table(read, names=names) if names else table)
 
     def to_arrow(self) -> pc.Expression:
         """The predicate as a filter for a pyarrow dataset, which is also sound for pruning by Parquet's statistics.
@@ -185,7 +198,7 @@ def _filter(each: Filter, schema: pa.Schema) -> Node:
     if operation in _COMPARISONS:
         return build.compare(_COMPARISONS[operation], column, build.literal(value))
     if operation in _SEARCHES:
-        return call(_SEARCHES[operation], [column, build.literal(value)])
+        return build.call(_SEARCHES[operation], [column, build.literal(value)])
     match operation:
         case "In":
             return build.in_(column, [build.literal(option) for option in value])
@@ -195,21 +208,3 @@ def _filter(each: Filter, schema: pa.Schema) -> Node:
             return build.not_(build.is_null(column))
     known = ", ".join([*_COMPARISONS, *_SEARCHES, "In", "IsNull", "IsNotNull", "Not"])
     raise PredicateError(f"the filter {operation} is not known: leave it to Spark; known are {known}", filter=operation)
-
-
-def _needed(root: Node, table: pa.Table) -> pa.Table:
-    """The columns the tree reads, under its names and (if only the representation differs) its types."""
-    kinds = {path[0]: part.type for part in walk(root) if isinstance(part, Column) for path in (part.path,) if len(path) == 1}
-    names = sorted({path[0] for path in columns(root)})
-    picked = []
-    for name in names:
-        index = table.schema.get_field_index(name)
-        if index < 0:
-            index = next((i for i, known in enumerate(table.column_names) if known.lower() == name.lower()), -1)
-        if index < 0:
-            raise PredicateError(
-                f"the data has no column {name!r}, which the predicate reads; it has {', '.join(table.column_names)}", column=name
-            )
-        values = table.column(index)
-        picked.append(values.cast(kinds[name]) if name in kinds and values.type != kinds[name] else values)
-    return pa.table(picked, names=names) if names else table

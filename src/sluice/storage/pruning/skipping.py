@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ from ..expressions.nodes import (
     walk,
 )
 from ..schema.schema import PrimitiveType, StructType
-from .files import HIGH, LOW, NULLS, RECORDS, VALUES, AddedFiles, Files, has_bounds
+from .files import HIGH, LOW, NULLS, RECORDS, VALUES, AddedFiles, Files, bound_type
 
 __all__ = ["Skipper"]
 
@@ -70,7 +70,7 @@ class Skipper:
         self._root = root
         self._partitions = {field.name: field.type for field in fields if isinstance(field.type, PrimitiveType)}
         terms = root.terms if isinstance(root, And) else (root,)
-        inside = [all(path[0] in self._partitions for path in columns(term)) for term in terms]
+        inside = [{path[0] for path in columns(term)} <= self._partitions.keys() for term in terms]
         self._by_values = self._test(list(compress(terms, inside)))
         self._other_terms = [term for term, of_partition in zip(terms, inside, strict=True) if not of_partition]
         self._known: dict[tuple[str | None, ...], bool] = {}
@@ -133,16 +133,11 @@ class Skipper:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """For every value of `bound`, the first of the sorted `options` that is not below it."""
+    """A computed column: for every value of `bound`, the first of the sorted `options` that is not below it."""
 
     bound: Node
     options: Sequence[Any]
     kind: pa.DataType
-
-    def following(self, bounds: pa.Array) -> pa.Array:
-        options = self.options
-        places = (0 if low is None else bisect_left(options, low) for low in _plain(bounds).to_pylist())
-        return pa.array([options[place] if place < len(options) else None for place in places], _plain_type(self.kind)).cast(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,28 +152,30 @@ class _Test:
 
     @staticmethod
     def of(node: Node, build: _Translation, partitions: Mapping[str, PrimitiveType]) -> _Test:
-        read = [node, *(each.bound for each in build.options.values())]
+        read = [node, *[each.bound for each in build.options.values()]]
         wanted = {part for root in read for part in walk(root) if isinstance(part, Column) and part.path not in build.options}
         return _Test(node, tuple(wanted), may_fail(node), build.options, partitions)
 
     def answers(self, files: Files) -> pa.BooleanArray:
         """TRUE, FALSE or null for every file; null also if the condition, or a value of the log, cannot be evaluated."""
+        stored = files.columns(self.wanted, self.partitions)
+
+        def column(node: Column) -> pa.Array:
+            if node.path not in self.options:
+                return stored(node)
+            computed = self.options[node.path]
+            options, plain = computed.options, _plain_type(computed.kind)
+            lows = run_over(computed.bound, column, files.rows).cast(plain).to_pylist()
+            places = [0 if low is None else bisect_left(options, low) for low in lows]
+            return pa.array([options[place] if place < len(options) else None for place in places], plain).cast(computed.kind)
+
         try:
-            return self._answers(files)
+            return run_over(self.node, column, files.rows, fails=self.fails)
         except (PredicateError, Corrupt):
             if files.rows == 1:
                 return pa.nulls(1, pa.bool_())
         half = files.rows // 2
         return pa.concat_arrays([self.answers(files.slice(0, half)), self.answers(files.slice(half, files.rows - half))])
-
-    def _answers(self, files: Files) -> pa.BooleanArray:
-        known = files.columns(self.wanted, self.partitions)
-
-        def column(node: Column) -> pa.Array:
-            looked_up = self.options.get(node.path)
-            return known(node) if looked_up is None else looked_up.following(run_over(looked_up.bound, column, files.rows))
-
-        return run_over(self.node, column, files.rows, fails=self.fails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +202,7 @@ class _Translation:
         """Whether all `terms` could be TRUE for one row. Some terms, such as a BETWEEN's, imply that a column is not NaN."""
         before = self._numbers
         self._numbers |= _numbers_in(terms)
-        found = _all(*(self.could(term, True, or_null=False) for term in terms))
+        found = _all(*[self.could(term, True, or_null=False) for term in terms])
         self._numbers = before
         return found
 
@@ -223,7 +220,7 @@ class _Translation:
                 return self.all_true(node.terms)
             case And() | Or():
                 join = _all if isinstance(node, And) is truth else _any
-                return join(*(self.could(term, truth, or_null=or_null) for term in node.terms))
+                return join(*[self.could(term, truth, or_null=or_null) for term in node.terms])
             case IsNull():
                 span = self._span(node.term)
                 return span.null if truth else span.value
@@ -233,17 +230,17 @@ class _Translation:
                 return self._contained(node, truth, or_null=or_null)
             case Like():
                 span = self._span(node.term)
-                found = _all(_could_match(node, span) if truth else _could_not_match(node, span), span.value)
+                found = _all(_could_match(node, span, truth), span.value)
                 return _any(found, span.null) if or_null else found
             case Column():
                 span = self._span(node)
-                found = _all(_at_most(_YES, span.high, node.type) if truth else _at_most(span.low, _NO, node.type), span.value)
+                found = _all(Compare("<=", _YES, span.high, node.type) if truth else Compare("<=", span.low, _NO, node.type), span.value)
                 return _any(found, span.null) if or_null else found
         return _UNKNOWN
 
     def _is_exact(self, node: Node) -> bool:
         """Whether the value of `node` is known and the same for all rows of a file."""
-        return all(path[0] in self._partitions for path in columns(node))
+        return {path[0] for path in columns(node)} <= self._partitions
 
     def _placed(self, node: Node) -> Node:
         """An exact node over the partition values of files."""
@@ -283,8 +280,8 @@ class _Translation:
         nan = pa.types.is_floating(column.type) and column not in self._numbers
         key = (column.path, nan)
         if key not in self._spans:
-            bounded = has_bounds(column.type)
-            low, high = (Column((side, *column.path), column.type) if bounded else Literal(None, column.type) for side in (LOW, HIGH))
+            bounded = bound_type(column.type) is not None
+            low, high = [Column((side, *column.path), column.type) if bounded else Literal(None, column.type) for side in (LOW, HIGH)]
             nulls = Column((NULLS, *column.path), pa.int64())
             null, value = Compare(">", nulls, _ZERO, pa.int64()), Compare("<", nulls, RECORDS, pa.int64())
             self._spans[key] = _Span(low, high, null, value, nan)
@@ -303,7 +300,7 @@ class _Translation:
 
     def _contained(self, node: In, truth: bool, *, or_null: bool) -> Node:
         span = self._span_at(node.term, node.at)
-        numbers = tuple(option for option in node.options if option.value == option.value)
+        numbers = tuple([option for option in node.options if option.value == option.value])
         absent: Node = _YES
         if numbers and not span.nan:
             absent = Not(_all(Compare("=", span.low, span.high, node.at), In(span.low, numbers, False, node.at)))
@@ -321,28 +318,26 @@ class _Translation:
         if (nan and span.nan) or not options:
             return _YES if nan and span.nan else _NO
         if len(options) == 1:
-            return _all(_at_most(span.low, options[0], kind), _at_most(options[0], span.high, kind))
-        ordered = _plain(pa.array([option.value for option in options], kind).sort())
+            return _all(Compare("<=", span.low, options[0], kind), Compare("<=", options[0], span.high, kind))
+        ordered = pa.array([option.value for option in options], kind).sort().cast(_plain_type(kind))
         path = ("options", str(len(self.options)))
         self.options[path] = _Options(span.low, ordered.to_pylist(), kind)
         last = Literal(ordered[-1:].cast(kind)[0].as_py(), kind)
-        return _all(_at_most(span.low, last, kind), _at_most(Column(path, kind), span.high, kind))
+        return _all(Compare("<=", span.low, last, kind), Compare("<=", Column(path, kind), span.high, kind))
 
 
-def _all(*terms: Node) -> Node:
-    return _joined(And, terms, _YES, _NO)
-
-
-def _any(*terms: Node) -> Node:
-    return _joined(Or, terms, _NO, _YES)
-
-
-def _joined(join: type[And | Or], terms: Iterable[Node], neutral: Node, decisive: Node) -> Node:
+def _joined(join: type[And | Or], neutral: Node, decisive: Node, *terms: Node) -> Node:
     flat = [part for term in terms for part in (term.terms if isinstance(term, join) else (term,)) if part is not neutral]
-    if any(part is decisive for part in flat):
+    # A column has one span, so what is the same is the same object.
+    kept = {id(part): part for part in flat}
+    if id(decisive) in kept:
         return decisive
-    kept = tuple({id(part): part for part in flat}.values())  # a column has one span, so what is the same is the same object
-    return join(kept) if len(kept) > 1 else kept[0] if kept else neutral
+    parts = tuple(kept.values())
+    return join(parts) if len(parts) > 1 else parts[0] if parts else neutral
+
+
+_all: Final = partial(_joined, And, _YES, _NO)
+_any: Final = partial(_joined, Or, _NO, _YES)
 
 
 def _anything(kind: pa.DataType) -> _Span:
@@ -355,10 +350,6 @@ def _moved(span: _Span, move: Callable[[Node], Node]) -> _Span:
     return _Span(move(span.low), move(span.high), span.null, span.value, span.nan)
 
 
-def _at_most(low: Node, high: Node, kind: pa.DataType) -> Node:
-    return Compare("<=", low, high, kind)
-
-
 def _could(op: str, left: _Span, right: _Span, kind: pa.DataType) -> Node:
     """Whether `left op right` could be true, given that neither is null. NaN is greater than everything and equal to itself."""
     if op in (">", ">="):
@@ -366,26 +357,25 @@ def _could(op: str, left: _Span, right: _Span, kind: pa.DataType) -> Node:
     if op in ("<", "<="):
         return _YES if right.nan else Compare(op, left.low, right.high, kind)
     if op == "=":
-        return _YES if left.nan and right.nan else _all(_at_most(left.low, right.high, kind), _at_most(right.low, left.high, kind))
+        if left.nan and right.nan:
+            return _YES
+        return _all(Compare("<=", left.low, right.high, kind), Compare("<=", right.low, left.high, kind))
     if left.nan or right.nan:
         return _YES
     pairs = [(left.low, left.high), (right.low, right.high), (left.low, right.low)]
     return _any(*(Compare("<>", one, other, kind) for one, other in pairs if one != other))
 
 
-def _could_match(node: Like, span: _Span) -> Node:
+def _could_match(node: Like, span: _Span, truth: bool) -> Node:
+    """Whether a value within the bounds could match, or (`truth` is false) not match."""
     prefix = node.prefix
+    if not truth:
+        return Not(_all(Like(span.low, node.parts), Like(span.high, node.parts))) if node.parts == (prefix, True) else _YES
     if not prefix:
         return _YES
-    found = _at_most(Literal(prefix, pa.string()), span.high, pa.string())
+    found = Compare("<=", Literal(prefix, pa.string()), span.high, pa.string())
     after = _after_all(prefix)
     return found if after is None else _all(found, Compare("<", span.low, Literal(after, pa.string()), pa.string()))
-
-
-def _could_not_match(node: Like, span: _Span) -> Node:
-    if node.parts != (node.prefix, True):
-        return _YES
-    return Not(_all(Like(span.low, node.parts), Like(span.high, node.parts)))
 
 
 def _numbers_in(terms: Sequence[Node]) -> frozenset[Node]:
@@ -418,10 +408,6 @@ def _is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     """Dates and timestamps as numbers: Python does not have all of them."""
     return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date(kind) else kind
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    return values.cast(_plain_type(values.type))
 
 
 def _after_all(prefix: str) -> str | None:

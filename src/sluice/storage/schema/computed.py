@@ -12,8 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from .arrow_schema import from_arrow
-from .datatypes import StructField, StructType, fields_inside
+from .datatypes import StructField, StructType, fields_inside, from_arrow
 
 DEFAULT_KEY: Final = "CURRENT_DEFAULT"
 GENERATED_KEY: Final = "delta.generationExpression"
@@ -25,17 +24,14 @@ _KEYWORD: Final = "DEFAULT"
 
 def default_of(field: StructField) -> str | None:
     """The SQL of a column's default; None if it has none."""
-    return _text(field, DEFAULT_KEY)
+    text = field.metadata.get(DEFAULT_KEY)
+    return None if text is None else str(text)
 
 
 def generated_of(field: StructField) -> str | None:
     """The SQL from which a generated column's values are made; None for any other column."""
-    return _text(field, GENERATED_KEY)
-
-
-def _text(field: StructField, key: str) -> str | None:
-    found = field.metadata.get(key)
-    return None if found is None else str(found)
+    text = field.metadata.get(GENERATED_KEY)
+    return None if text is None else str(text)
 
 
 def is_filled(field: StructField) -> bool:
@@ -61,13 +57,12 @@ def defined(schema: pa.Schema) -> StructType:
 
     Raises SchemaMismatch for a type that Delta lacks.
     """
-    plain = from_arrow(schema)
-    return StructType(_with_metadata(field, each.metadata or {}) for field, each in zip(plain.fields, schema, strict=True))
-
-
-def _with_metadata(field: StructField, given: Mapping[bytes, bytes]) -> StructField:
-    said = {key: given[key.encode()].decode() for key in _DEFINING if key.encode() in given}
-    return replace(field, metadata=said) if said else field
+    fields: list[StructField] = []
+    for field, each in zip(from_arrow(schema).fields, schema, strict=True):
+        said = each.metadata or {}
+        defining = {key: said[key.encode()].decode() for key in _DEFINING if key.encode() in said}
+        fields.append(replace(field, metadata=defining) if defining else field)
+    return StructType(fields)
 
 
 def nested_with_value(schema: StructType) -> str | None:

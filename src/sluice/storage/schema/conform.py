@@ -18,8 +18,21 @@ import pyarrow.compute as pc
 
 from ..dataclass import dataclass
 from ..errors import NullNotAllowed, SchemaMismatch
-from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arrow
-from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, types_inside
+from .datatypes import (
+    ACCEPTS,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_kind,
+    arrow_type,
+    is_list,
+    kind,
+    to_arrow,
+    types_inside,
+)
 
 _ANOTHER_SCHEMA: Final = "the file was written with another schema: ask the engine that wrote it"
 
@@ -34,7 +47,7 @@ def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     if not table.schema.equals(to_arrow(schema), check_metadata=True):
         table = _STRICT.table(table, schema)
     for each in _fields_with_duties(schema):
-        _check_nulls(table.column(each.name), each, each.name)
+        _check_nulls(table.column(each.name), each.type, each.nullable, each.name)
     return table
 
 
@@ -85,22 +98,19 @@ class _Fitting:
                 raise SchemaMismatch(f"the data has column {path + name!r} twice (case does not count); leave one out", column=path + name)
             positions.setdefault(name.lower(), position)
         found = [positions.pop(each.name.lower(), None) for each in schema.fields]
-        if self.strict:
-            self.refuse_odd_columns(positions, schema, found, path)
-        return found
-
-    @staticmethod
-    def refuse_odd_columns(extra: Iterable[str], schema: StructType, found: list[int | None], path: str) -> None:
-        for name in extra:
+        if not self.strict:
+            return found
+        for name in positions:
             raise SchemaMismatch(
                 f"the data has column {path + name!r}, which the table lacks (it has {', '.join(schema.names)}); "
                 "leave it out, or write with merge_schema=True",
                 column=path + name,
             )
-        for each, position in zip(schema.fields, found, strict=True):
-            if position is None and not each.nullable:
+        for each, place in zip(schema.fields, found, strict=True):
+            if place is None and not each.nullable:
                 missing = path + each.name
                 raise SchemaMismatch(f"column {missing!r} is NOT NULL and missing in the data; give it a value", column=missing)
+        return found
 
     def column(self, column: pa.ChunkedArray, dtype: DataType, target: pa.DataType, path: str) -> pa.ChunkedArray:
         if column.type == target:
@@ -251,41 +261,33 @@ def _hides_nulls(array: pa.Array, dtype: DataType) -> bool:
     return any((part.null_count and not nullable) or _hides_nulls(part, kind) for part, kind, nullable in parts)
 
 
-def _check_nulls(column: pa.ChunkedArray, each: StructField, path: str) -> None:
-    if not each.nullable and column.null_count:
-        raise _null(path, column.null_count)
-    if _has_duties(each.type):
-        for chunk in column.chunks:
+def _check_nulls(values: pa.Array | pa.ChunkedArray, dtype: DataType, nullable: bool, path: str) -> None:
+    if not nullable and values.null_count:
+        raise NullNotAllowed(
+            f"column {path!r} is NOT NULL and the data has {values.null_count} null(s) in it; give them a value, or leave the rows out",
+            column=path,
+        )
+    if _has_duties(dtype):
+        for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
             # Without the null rows, whose children have no meaning.
-            _check_inner_nulls(chunk.drop_null() if chunk.null_count else chunk, each.type, path)
+            for part in _parts(chunk.drop_null() if chunk.null_count else chunk, dtype, path):
+                _check_nulls(*part)
 
 
-def _check_inner_nulls(array: pa.Array, dtype: DataType, path: str) -> None:
+def _parts(array: pa.Array, dtype: DataType, path: str) -> Iterator[tuple[pa.Array, DataType, bool, str]]:
+    """The parts of nested values without nulls: each with its type, whether it may have nulls, and its path."""
     match dtype:
-        case PrimitiveType():
-            return
-        case StructType(fields):
-            for position, each in enumerate(fields):
-                _check_part(array.field(position), each.type, each.nullable, f"{path}.{each.name}")
         case ArrayType(element, nulls):
-            _check_part(array.flatten(), element, nulls, f"{path}.element")
+            yield array.flatten(), element, nulls, f"{path}.element"
         case MapType(key, value, nulls):
             start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-            _check_part(array.keys.slice(start, end - start), key, False, f"{path}.key")
-            _check_part(array.items.slice(start, end - start), value, nulls, f"{path}.value")
-
-
-def _check_part(array: pa.Array, dtype: DataType, nullable: bool, path: str) -> None:
-    if not nullable and array.null_count:
-        raise _null(path, array.null_count)
-    if _has_duties(dtype):
-        _check_inner_nulls(array.drop_null() if array.null_count else array, dtype, path)
-
-
-def _null(path: str, count: int) -> NullNotAllowed:
-    return NullNotAllowed(
-        f"column {path!r} is NOT NULL and the data has {count} null(s) in it; give them a value, or leave the rows out", column=path
-    )
+            yield array.keys.slice(start, end - start), key, False, f"{path}.key"
+            yield array.items.slice(start, end - start), value, nulls, f"{path}.value"
+        case StructType(fields):
+            for position, each in enumerate(fields):
+                yield array.field(position), each.type, each.nullable, f"{path}.{each.name}"
+        case _:
+            return
 
 
 _DAYS: Final = tuple((each - date(1970, 1, 1)).days for each in (date.min, date.max))
@@ -332,24 +334,9 @@ def _check(array: pa.Array, dtype: DataType, path: str) -> None:
         return
     if isinstance(dtype, MapType):
         _check_keys(array, path)
-    for part, part_type, name in _parts(array, dtype, path):
+    for part, part_type, _, name in _parts(array, dtype, path):
         if _is_limited(part_type):
             _check(part, part_type, name)
-
-
-def _parts(array: pa.Array, dtype: DataType, path: str) -> Iterator[tuple[pa.Array, DataType, str]]:
-    match dtype:
-        case ArrayType(element, _):
-            yield array.flatten(), element, f"{path}.element"
-        case MapType(key, value, _):
-            start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-            yield array.keys.slice(start, end - start), key, f"{path}.key"
-            yield array.items.slice(start, end - start), value, f"{path}.value"
-        case StructType(fields):
-            for position, each in enumerate(fields):
-                yield array.field(position), each.type, f"{path}.{each.name}"
-        case _:
-            return
 
 
 def _check_range(array: pa.Array, dtype: PrimitiveType, path: str) -> None:

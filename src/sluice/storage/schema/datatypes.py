@@ -1,24 +1,29 @@
-"""The types of a Delta schema, and their JSON ("Schema Serialization Format" in PROTOCOL.md)."""
+"""The types of a Delta schema, their JSON ("Schema Serialization Format" in PROTOCOL.md), and their Arrow types.
+
+A Delta table has timestamps in microseconds and no unsigned numbers, so the way back from Arrow widens: uint8 becomes short, uint16
+integer, uint32 long, uint64 decimal(20,0), half floats float. No value is lost.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
+
 from ..constants import NESTING_MAX
 from ..dataclass import dataclass
-from ..errors import Corrupt, InvalidRequest, NotATable, SchemaMismatch
+from ..errors import Corrupt, InvalidRequest, NotATable, SchemaMismatch, UnsupportedFeature
 from ..jsontext import dumps, loads
 
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _NAMES_OF_TYPES: Final = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "decimal": "decimal(10,0)"}
 
 
-def _nothing() -> dict[str, Any]:
-    return {}
+_nothing: Callable[[], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +174,8 @@ def types_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, DataTyp
         yield from types_inside(part, f"{path}.{name}" if path else name)
 
 
-def nesting_of(dtype: DataType) -> int:
-    """How many levels of arrays, maps and structs are in one another."""
+def require_nesting(dtype: DataType) -> None:
+    """Raise SchemaMismatch for arrays, maps and structs that are nested more deeply than NESTING_MAX."""
     deepest, left = 0, [(dtype, 0)]
     while left:
         each, level = left.pop()
@@ -182,12 +187,6 @@ def nesting_of(dtype: DataType) -> int:
                 left += [(key, level + 1), (value, level + 1)]
             case StructType(fields):
                 left += [(field.type, level + 1) for field in fields]
-    return deepest
-
-
-def require_nesting(dtype: DataType) -> None:
-    """Raise SchemaMismatch for types nested more deeply than NESTING_MAX."""
-    deepest = nesting_of(dtype)
     if deepest > NESTING_MAX:
         raise too_nested(deepest)
 
@@ -240,18 +239,16 @@ def _parse(body: Any) -> DataType:
         return PrimitiveType(body)
     match body["type"]:
         case "struct":
-            return StructType(_parse_field(each) for each in body["fields"])
+            return StructType(
+                StructField(str(each["name"]), _parse(each["type"]), bool(each["nullable"]), dict(each.get("metadata") or {}))
+                for each in body["fields"]
+            )
         case "array":
             return ArrayType(_parse(body["elementType"]), bool(body["containsNull"]))
         case "map":
             return MapType(_parse(body["keyType"]), _parse(body["valueType"]), bool(body["valueContainsNull"]))
         case other:
             raise ValueError(f"no nested type is called {other!r}")
-
-
-def _parse_field(body: Any) -> StructField:
-    metadata = body.get("metadata") or {}
-    return StructField(str(body["name"]), _parse(body["type"]), bool(body["nullable"]), dict(metadata))
 
 
 def _plain(dtype: DataType) -> Any:
@@ -263,11 +260,10 @@ def _plain(dtype: DataType) -> Any:
         case MapType(key, value, nulls):
             return {"type": "map", "keyType": _plain(key), "valueType": _plain(value), "valueContainsNull": nulls}
         case StructType(fields):
-            return {"type": "struct", "fields": [_plain_field(each) for each in fields]}
-
-
-def _plain_field(each: StructField) -> dict[str, Any]:
-    return {"name": each.name, "type": _plain(each.type), "nullable": each.nullable, "metadata": each.metadata}
+            parts = [
+                {"name": each.name, "type": _plain(each.type), "nullable": each.nullable, "metadata": each.metadata} for each in fields
+            ]
+            return {"type": "struct", "fields": parts}
 
 
 def as_nullable(each: StructField) -> StructField:
@@ -285,3 +281,160 @@ def _nullable(dtype: DataType) -> DataType:
             return MapType(key, _nullable(value), True)
         case StructType(fields):
             return StructType(as_nullable(each) for each in fields)
+
+
+# -- Arrow -----------------------------------------------------------------------------------------------------------------
+
+_TO_ARROW: Final = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_FROM_ARROW: Final = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.uint8(): "short",
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+    pa.uint64(): "decimal(20,0)",
+    pa.float16(): "float",
+    pa.float32(): "float",
+    pa.float64(): "double",
+}
+_PRECISION_MAX: Final = 38
+
+# The kinds of values that a column of each kind takes, as long as each value survives unchanged.
+ACCEPTS: Final = {
+    "integer": frozenset({"integer", "decimal"}),
+    "float": frozenset({"integer", "float"}),
+    "decimal": frozenset({"integer", "decimal"}),
+    "string": frozenset({"string"}),
+    "binary": frozenset({"binary"}),
+    "boolean": frozenset({"boolean"}),
+    "date": frozenset({"date"}),
+    "timestamp": frozenset({"timestamp"}),
+    "timestamp_ntz": frozenset({"timestamp_ntz"}),
+    "void": frozenset[str](),
+}
+
+
+def kind(dtype: PrimitiveType) -> str:
+    """The kind of a primitive type's values; see ACCEPTS."""
+    if dtype.is_decimal:
+        return "decimal"
+    if dtype.name in {"byte", "short", "integer", "long"}:
+        return "integer"
+    return "float" if dtype.name in {"float", "double"} else dtype.name
+
+
+_ARROW_KINDS: Final = {
+    "integer": (pa.types.is_integer,),
+    "float": (pa.types.is_floating,),
+    "decimal": (pa.types.is_decimal,),
+    "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "binary": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    "boolean": (pa.types.is_boolean,),
+    "date": (pa.types.is_date,),
+}
+
+
+def arrow_kind(dtype: pa.DataType) -> str | None:
+    """The kind of a plain Arrow type's values; None for types that Delta lacks."""
+    if pa.types.is_timestamp(dtype):
+        return "timestamp_ntz" if dtype.tz is None else "timestamp"
+    return next((name for name, checks in _ARROW_KINDS.items() if any(check(dtype) for check in checks)), None)
+
+
+@lru_cache(maxsize=256)
+def to_arrow(schema: StructType) -> pa.Schema:
+    """The Arrow schema of a table's rows. Raises UnsupportedFeature for a type that sluice cannot represent."""
+    return pa.schema([_arrow_field(each) for each in schema.fields])
+
+
+def arrow_type(dtype: DataType, path: str = "") -> pa.DataType:
+    """The Arrow type of the column at `path`. Raises UnsupportedFeature, naming the column, for a type that sluice cannot represent."""
+    match dtype:
+        case ArrayType(element, nulls):
+            return pa.list_(pa.field("element", arrow_type(element, f"{path}.element"), nulls))
+        case MapType(key, value, nulls):
+            keys = pa.field("key", arrow_type(key, f"{path}.key"), False)
+            return pa.map_(keys, pa.field("value", arrow_type(value, f"{path}.value"), nulls))
+        case StructType(fields):
+            return pa.struct([_arrow_field(each, f"{path}.") for each in fields])
+    if dtype.name in _TO_ARROW:
+        return _TO_ARROW[dtype.name]
+    if dtype.is_decimal and 1 <= dtype.precision <= _PRECISION_MAX and dtype.scale <= dtype.precision:
+        return pa.decimal128(dtype.precision, dtype.scale)
+    what = f"column {path!r} has the type {dtype.name!r}" if path else f"the type is {dtype.name!r}"
+    raise UnsupportedFeature(
+        f"{what}, which sluice does not support; it knows {', '.join(_TO_ARROW)}, decimal(p,s) with p <= 38, arrays, maps and structs",
+        features=(dtype.name,),
+        access="read",
+        column=path or None,
+    )
+
+
+def _arrow_field(each: StructField, path: str = "") -> pa.Field:
+    return pa.field(each.name, arrow_type(each.type, path + each.name), each.nullable)
+
+
+def from_arrow(schema: pa.Schema) -> StructType:
+    """The Delta schema for such data without loss; a column of nulls without a type is void.
+
+    Raises SchemaMismatch for a type that Delta lacks.
+    """
+    try:
+        return StructType(_delta_field(each, each.name) for each in schema)
+    except RecursionError:
+        raise too_nested() from None
+
+
+def _delta_field(each: pa.Field, path: str) -> StructField:
+    return StructField(each.name, _delta_type(each.type, path), each.nullable)
+
+
+def _delta_type(dtype: pa.DataType, path: str) -> DataType:
+    types = pa.types
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _delta_type(dtype.storage_type, path)
+    if types.is_dictionary(dtype) or types.is_run_end_encoded(dtype):
+        return _delta_type(dtype.value_type, path)
+    if types.is_map(dtype):
+        key = _delta_type(dtype.key_type, f"{path}.key")
+        return MapType(key, _delta_type(dtype.item_type, f"{path}.value"), dtype.item_field.nullable)
+    if is_list(dtype):
+        return ArrayType(_delta_type(dtype.value_type, f"{path}.element"), dtype.value_field.nullable)
+    if types.is_struct(dtype):
+        return StructType(_delta_field(each, f"{path}.{each.name}") for each in dtype.fields)
+    if types.is_null(dtype):
+        return PrimitiveType("void")
+    if dtype in _FROM_ARROW:
+        return PrimitiveType(_FROM_ARROW[dtype])
+    found = arrow_kind(dtype)
+    if found == "decimal" and 0 <= dtype.scale <= dtype.precision <= _PRECISION_MAX:
+        return PrimitiveType(f"decimal({dtype.precision},{dtype.scale})")
+    if found is None or found == "decimal":
+        raise SchemaMismatch(
+            f"column {path!r} has the Arrow type {dtype}, which no Delta type can represent; cast it, to int64 or string for instance",
+            column=path,
+        )
+    return PrimitiveType(found)
+
+
+def is_list(dtype: pa.DataType) -> bool:
+    """Whether an Arrow type is one of the list types (a map is not)."""
+    types = pa.types
+    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(check(dtype) for check in checks)

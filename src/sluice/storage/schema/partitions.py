@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import Corrupt, NullNotAllowed, SchemaMismatch
-from .arrow_schema import arrow_type, kind
-from .datatypes import PrimitiveType, StructType
+from .datatypes import PrimitiveType, StructType, arrow_type, kind
 
 HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -48,7 +47,10 @@ def _encode(value: Any, dtype: PrimitiveType) -> str:
         case "string" if isinstance(value, str):
             return value
         case "binary":
-            return _encode_binary(bytes(value))
+            try:
+                return bytes(value).decode()
+            except UnicodeDecodeError as cause:
+                raise ValueError("its bytes are not UTF-8 text, and the log can only store text") from cause
         case "boolean" if isinstance(value, bool):
             return "true" if value else "false"
         case "integer" if isinstance(value, int) and not isinstance(value, bool):
@@ -64,13 +66,6 @@ def _encode(value: Any, dtype: PrimitiveType) -> str:
         case "timestamp_ntz" if isinstance(value, datetime) and value.tzinfo is None:
             return value.isoformat(sep=" ")
     raise TypeError(f"it is a {value.__class__.__name__}")
-
-
-def _encode_binary(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError as cause:
-        raise ValueError("its bytes are not UTF-8 text, and the log can only store text") from cause
 
 
 def _encode_float(value: float, dtype: PrimitiveType) -> str:
@@ -148,16 +143,16 @@ def folder(partition_columns: Sequence[str], values: Mapping[str, str | None]) -
     `values` are texts made by `encode_value`. A name too long for a file system is cut and ends in a digest; nobody reads
     values from folders.
     """
-    return "/".join(_component(name, values[name]) for name in partition_columns)
-
-
-def _component(name: str, value: str | None) -> str:
-    text = f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else HIVE_DEFAULT_PARTITION}"
-    encoded = text.encode()
-    if len(encoded) <= _FOLDER_BYTES_MAX:
-        return text
-    digest = sha256(encoded).hexdigest()[:16]
-    return encoded[: _FOLDER_BYTES_MAX - 17].decode(errors="ignore") + "-" + digest
+    parts: list[str] = []
+    for name in partition_columns:
+        value = values[name]
+        text = f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else HIVE_DEFAULT_PARTITION}"
+        encoded = text.encode()
+        if len(encoded) > _FOLDER_BYTES_MAX:
+            digest = sha256(encoded).hexdigest()[:16]
+            text = encoded[: _FOLDER_BYTES_MAX - 17].decode(errors="ignore") + "-" + digest
+        parts.append(text)
+    return "/".join(parts)
 
 
 def path_to_uri(key: str) -> str:
@@ -243,39 +238,29 @@ def partition_texts(maps: pa.ChunkedArray, names: Sequence[str]) -> list[pa.Arra
     """
     columns: list[list[pa.Array]] = [[] for _ in names]
     for chunk in maps.chunks:
-        strides = _Strides.of(chunk) if len(names) > 1 else None
+        by_stride = _by_stride(chunk, names) if len(names) > 1 else {}
         for column, name in zip(columns, names, strict=True):
-            texts = None if strides is None else strides.values(name)
-            column.append(pc.map_lookup(chunk, name, "first") if texts is None else texts)
+            column.append(by_stride[name] if name in by_stride else pc.map_lookup(chunk, name, "first"))
     return [pa.concat_arrays(column) if column else pa.array([], pa.string()) for column in columns]
 
 
-class _Strides:
-    """Maps with equal numbers of entries."""
-
-    def __init__(self, keys: pa.Array, items: pa.Array, width: int) -> None:
-        self._keys = keys
-        self._items = items
-        self._places = {name: place for place, name in reversed(list(enumerate(keys.slice(0, width).to_pylist())))}
-        self._starts = pa.array(range(0, len(keys), width), pa.int64())
-
-    @staticmethod
-    def of(maps: pa.MapArray) -> _Strides | None:
-        """None for maps of different sizes, and for empty ones."""
-        offsets = maps.offsets
-        if maps.null_count or not len(maps):
-            return None
-        sizes = pc.min_max(pc.subtract(offsets.slice(1), offsets.slice(0, len(maps)))).as_py()
-        width = sizes["min"]
-        if not width or width != sizes["max"]:
-            return None
-        start = offsets[0].as_py()
-        return _Strides(maps.keys.slice(start, len(maps) * width), maps.items.slice(start, len(maps) * width), width)
-
-    def values(self, name: str) -> pa.Array | None:
-        """The values of a name; None if it is not at the same place in all maps."""
-        place = self._places.get(name)
-        if place is None:
-            return None
-        rows = pc.add(self._starts, place)
-        return self._items.take(rows) if pc.all(pc.equal(self._keys.take(rows), name)).as_py() else None
+def _by_stride(maps: pa.MapArray, names: Sequence[str]) -> dict[str, pa.Array]:
+    """The values of those names that are at the same place in all maps; none of maps of different sizes, and of empty ones."""
+    offsets = maps.offsets
+    if maps.null_count or not len(maps):
+        return {}
+    sizes = pc.min_max(pc.subtract(offsets.slice(1), offsets.slice(0, len(maps)))).as_py()
+    width = sizes["min"]
+    if not width or width != sizes["max"]:
+        return {}
+    start, count = offsets[0].as_py(), len(maps) * width
+    keys, items = maps.keys.slice(start, count), maps.items.slice(start, count)
+    places = {name: place for place, name in reversed(list(enumerate(keys.slice(0, width).to_pylist())))}
+    starts = pa.array(range(0, count, width), pa.int64())
+    values: dict[str, pa.Array] = {}
+    for name in names:
+        if name in places:
+            rows = pc.add(starts, places[name])
+            if pc.all(pc.equal(keys.take(rows), name)).as_py():
+                values[name] = items.take(rows)
+    return values

@@ -14,7 +14,6 @@ have no cause.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import time
@@ -31,8 +30,8 @@ from urllib.request import Request, urlopen
 from ...installation import install_command
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
 from .objects import DELETION_S, ObjectInfo, check_folder, check_key, send_deletion
-from .s3_streams import RangeSource, just_before, milliseconds
 from .storage_options import StorageOptions
+from .streams import RangeSource, Sink, finished, just_before, milliseconds
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -42,7 +41,6 @@ _READ_TIMEOUT_S: Final = 60
 _REQUEST_TIMEOUT_S: Final = 600
 _PART_BYTES: Final = 8 << 20
 _PARTS_AT_ONCE: Final = 4
-_STREAM_BUFFER_BYTES: Final = 64 << 10
 _PAGE: Final = 1000
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~=@,+/-]*")
 
@@ -71,28 +69,23 @@ _STATUSES: Final[Mapping[int, tuple[type[SluiceError], str]]] = {
 _PASSING: Final = frozenset({408, 409, 429})
 
 
-class _Failure:
-    """What obstore's error says: the status and code of the last answer, 0 and "" without one."""
-
-    def __init__(self, error: Exception) -> None:
-        text = str(error).partition("\n\nDebug source")[0]
-        status, code, said = _STATUS.search(text), _CODE.search(text), _TEXT.search(text)
-        self.status = int(status[1] or status[2]) if status else 0
-        self.code = code[1] if code else "ContainerNotFound" if _NO_CONTAINER in text else ""
-        self.text = said[1].strip() if said else _QUERY.sub("?...", text.partition("\n")[0])
-
-    def error(self, uri: str, endpoint: str) -> SluiceError:
-        """Our error for it."""
-        details: dict[str, Any] = {"uri": uri, "code": self.code, "status": self.status}
-        if not self.status and "token" in self.text:
-            remedy = "give azure_secret_key, azure_sas_token or azure_client_id, azure_client_secret and azure_tenant_id"
-            return AccessDenied(f"{uri}: no usable credentials ({self.text}); {remedy}, or set AZURE_STORAGE_...", **details)
-        if not self.status:
-            return StorageUnavailable(f"{uri}: cannot reach the store at {endpoint}: {self.text}", **details)
-        passing = (self.status >= 500 and self.status != 501) or self.status in _PASSING
-        other = (StorageUnavailable if passing else InvalidRequest), "the store refused the request"
-        kind, remedy = _CODES.get(self.code) or _STATUSES.get(self.status) or other
-        return kind(f"{uri}: {remedy} ({self.status} {self.code}: {self.text}; endpoint {endpoint})", **details)
+def _error_of(error: Exception, uri: str, endpoint: str) -> SluiceError:
+    """Our error for one of obstore's, by the status and code of the last answer; 0 and "" without one."""
+    said = str(error).partition("\n\nDebug source")[0]
+    status_, code_, text_ = _STATUS.search(said), _CODE.search(said), _TEXT.search(said)
+    status = int(status_[1] or status_[2]) if status_ else 0
+    code = code_[1] if code_ else "ContainerNotFound" if _NO_CONTAINER in said else ""
+    text = text_[1].strip() if text_ else _QUERY.sub("?...", said.partition("\n")[0])
+    details: dict[str, Any] = {"uri": uri, "code": code, "status": status}
+    if not status and "token" in text:
+        remedy = "give azure_secret_key, azure_sas_token or azure_client_id, azure_client_secret and azure_tenant_id"
+        return AccessDenied(f"{uri}: no usable credentials ({text}); {remedy}, or set AZURE_STORAGE_...", **details)
+    if not status:
+        return StorageUnavailable(f"{uri}: cannot reach the store at {endpoint}: {text}", **details)
+    passing = (status >= 500 and status != 501) or status in _PASSING
+    other = (StorageUnavailable if passing else InvalidRequest), "the store refused the request"
+    kind, remedy = _CODES.get(code) or _STATUSES.get(status) or other
+    return kind(f"{uri}: {remedy} ({status} {code}: {text}; endpoint {endpoint})", **details)
 
 
 class _Library:
@@ -155,9 +148,12 @@ def _parts(place: str) -> tuple[str, str]:
 class AzureStore:
     """An ObjectStore in a container. `location` is normalised: `abfss://container@account.dfs.core.windows.net/path`."""
 
+    atomic_put_if_absent = True
+    """Azure has conditional PUT."""
+
     def __init__(self, location: str, options: StorageOptions | None = None) -> None:
         _library()
-        self._location = location
+        self.location = location
         self._options = options or StorageOptions()
         self._place, _, path = location.removeprefix("abfss://").partition("/")
         self._root = f"{path}/" if path else ""
@@ -165,20 +161,10 @@ class AzureStore:
         self._environment = tuple(item for item in os.environ.items() if item[0].startswith("AZURE_"))
 
     def __repr__(self) -> str:
-        return f"AzureStore({self._location!r}, endpoint={self._endpoint!r})"
+        return f"AzureStore({self.location!r}, endpoint={self._endpoint!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (AzureStore, (self._location, self._options))
-
-    @property
-    def location(self) -> str:
-        """The normalised URI of the root."""
-        return self._location
-
-    @property
-    def atomic_put_if_absent(self) -> bool:
-        """True: Azure has conditional PUT."""
-        return True
+        return (AzureStore, (self.location, self._options))
 
     def elsewhere(self, uri: str) -> tuple[AzureStore, str] | None:
         """The store of an object outside this one, and its key there: in another container of the same account.
@@ -210,7 +196,7 @@ class AzureStore:
         except ValueError:
             raise InvalidRequest(f"{key!r} cannot be the name of an object here", key=key) from None
         except Exception as error:  # noqa: BLE001 (obstore's errors have no common root)
-            raise _Failure(error).error(f"{self._location}/{key}", self._endpoint) from None
+            raise _error_of(error, f"{self.location}/{key}", self._endpoint) from None
 
     def _read(self, key: str, **options: Any) -> bytes:
         with self._our_errors(key):
@@ -298,42 +284,29 @@ class AzureStore:
             with self._our_errors(key):
                 url = _library().sign(self._connection, "DELETE", path, timedelta(seconds=DELETION_S))
             send = partial(_delete_signed, str(url))
-            yield partial(send_deletion, f"{self._location}/{key}", self._options.max_attempts, send)
+            yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, send)
         else:
             yield partial(self._delete_until, time.monotonic() + DELETION_S, key)
 
     def _delete_until(self, end_s: float, key: str) -> None:
         if time.monotonic() > end_s:
-            raise StorageUnavailable(f"{self._location}/{key}: this process was stopped for {DELETION_S} s; repeat the call", key=key)
+            raise StorageUnavailable(f"{self.location}/{key}: this process was stopped for {DELETION_S} s; repeat the call", key=key)
         self.delete(key)
 
-    @contextmanager
-    def upload(self, key: str) -> Iterator[BinaryIO]:
+    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A stream whose content becomes the object when the context ends without an exception."""
-        sink = _Sink(
-            self._call("open_writer", key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE), partial(self._our_errors, key)
-        )
-        stream = io.BufferedWriter(sink, _STREAM_BUFFER_BYTES)
-        try:
-            yield stream
-            stream.close()
-            sink.finish()
-        except BaseException:
-            sink.abort()
-            stream.close()
-            raise
+        writer = self._call("open_writer", key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        return finished(_Sink(writer, partial(self._our_errors, key)))
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects in folder `prefix` with key >= `start`, ascending by key."""
-        return self._list(check_folder(prefix), start, recursive)
+        """The objects in folder `prefix` with key >= `start`, ascending by key.
 
-    def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
-        """Sorted here: an account with a hierarchical namespace lists by the parts of names.
+        Sorted here: an account with a hierarchical namespace lists by the parts of names.
 
         For the same reason only the listing of one folder begins at `start` in the store, too; without `start` it leaves out sub-folders
         there, too.
         """
-        folder = self._root + prefix
+        folder = self._root + check_folder(prefix)
         with self._our_errors(prefix):
             if recursive or start > prefix:
                 offset = {} if recursive else {"offset": self._root + just_before(start)}
@@ -345,17 +318,13 @@ class AzureStore:
         yield from sorted(listed, key=attrgetter("key"))
 
 
-class _Sink(io.RawIOBase):
-    """Passes writes on. Closing it decides nothing: `finish` makes the object, `abort` leaves nothing behind."""
+class _Sink(Sink):
+    """Passes writes on to obstore."""
 
     def __init__(self, writer: Any, our_errors: Callable[[], AbstractContextManager[None]]) -> None:
         self._writer = writer
         self._our_errors = our_errors
         self._aborted = False
-
-    def writable(self) -> bool:
-        """True."""
-        return True
 
     def write(self, data: Buffer, /) -> int:
         """Take all of `data`; raises the error of an earlier part's upload."""

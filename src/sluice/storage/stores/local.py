@@ -15,7 +15,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -51,11 +51,13 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 @contextmanager
-def _errors(path: Path | str) -> Iterator[None]:
-    """Convert an OSError into the class that says what to do about it."""
+def _errors(path: Path | str, *, reading: bool = False) -> Iterator[None]:
+    """Convert an OSError into the class that says what to do about it. What is not a file is no object for one who is `reading`."""
     try:
         yield
     except OSError as error:
+        if reading and isinstance(error, _ABSENT):
+            raise ObjectNotFound(f"{path}: there is no such object", path=str(path)) from error
         kind, remedy = _ERRORS.get(error.errno or 0, (StorageUnavailable, error.strerror or str(error)))
         raise kind(f"{path}: {remedy}", path=str(path), errno=error.errno) from error
 
@@ -63,27 +65,20 @@ def _errors(path: Path | str) -> Iterator[None]:
 class LocalStore:
     """An ObjectStore in a folder, which the first put makes. `location` is normalised: `file:///data/t`."""
 
+    atomic_put_if_absent = True
+    """By a hard link, or under a lock on the folder if the file system has no links."""
+
     def __init__(self, location: str) -> None:
-        self._location = location
+        self.location = location
         self._root = Path(location.removeprefix("file://"))
 
     def __repr__(self) -> str:
-        return f"LocalStore({self._location!r})"
-
-    @property
-    def location(self) -> str:
-        """The normalised URI of the root."""
-        return self._location
+        return f"LocalStore({self.location!r})"
 
     def elsewhere(self, uri: str) -> tuple[LocalStore, str] | None:
         """The folder of a file outside this store, and its name there."""
         folder, _, name = uri.rpartition("/")
         return (LocalStore(folder), name) if uri.startswith("file:///") else None
-
-    @property
-    def atomic_put_if_absent(self) -> bool:
-        """True: by a hard link, or under a lock on the folder if the file system has no links."""
-        return True
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
@@ -102,23 +97,17 @@ class LocalStore:
     def open_input(self, key: str) -> BinaryIO:
         """A seekable binary input stream. Raises ObjectNotFound."""
         path = self._path(key)
-        with _errors(path):
-            try:
-                return path.open("rb", buffering=_BUFFER_BYTES)
-            except _ABSENT as error:
-                raise _not_found(path) from error
+        with _errors(path, reading=True):
+            return path.open("rb", buffering=_BUFFER_BYTES)
 
     def head(self, key: str) -> ObjectInfo:
         """Size and time of one object. Raises ObjectNotFound."""
         path = self._path(key)
-        with _errors(path):
-            try:
-                found = path.stat()
-            except _ABSENT as error:
-                raise _not_found(path) from error
-        if not stat.S_ISREG(found.st_mode):
-            raise _not_found(path)
-        return _info(key, found)
+        with _errors(path, reading=True):
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError
+        return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; on the disk when this returns."""
@@ -141,12 +130,10 @@ class LocalStore:
                 _flush(temporary)
                 return _publish_if_absent(temporary, path)
 
-    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
-        return self._upload(self._path(key))
-
     @contextmanager
-    def _upload(self, path: Path) -> Iterator[BinaryIO]:
+    def upload(self, key: str) -> Iterator[BinaryIO]:
+        """A stream whose content becomes the object when the context ends without an exception."""
+        path = self._path(key)
         with _temporary(path) as temporary:
             with io.BufferedWriter(_Sink(temporary, path), _BUFFER_BYTES) as stream:
                 yield stream
@@ -189,17 +176,34 @@ class LocalStore:
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
-        return self._list(check_folder(prefix), start, recursive)
+        folder = self._root / check_folder(prefix)
+        with _errors(folder):
+            try:
+                with os.scandir(folder) as entries:
+                    # a folder sorts as its name and "/", so that the keys below it come at the right place among the files
+                    found = sorted(
+                        (prefix + entry.name + "/" * entry.is_dir(), entry) for entry in entries if not entry.name.startswith(_TEMPORARY)
+                    )
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for key, entry in found:
+            if key.endswith("/"):
+                if recursive and key >= start[: len(key)]:
+                    yield from self.list_from(key, start, recursive=True)
+            elif key >= start:
+                with _errors(entry.path), suppress(FileNotFoundError):  # removed since the scan
+                    status = entry.stat()
+                    yield ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def unfinished(self) -> Iterator[Unfinished]:
         """The temporary files and folders below the root: their writers are still at work, or were killed."""
         for folder, folders, names in os.walk(self._root):
-            for name in filter(_is_temporary, (*folders, *names)):
+            for name in (each for each in (*folders, *names) if each.startswith(_TEMPORARY)):
                 path = Path(folder) / name
                 with _errors(path), suppress(FileNotFoundError):  # finished meanwhile
                     key = path.relative_to(self._root).as_posix()
                     yield Unfinished(key, name, path.stat().st_mtime_ns // 1_000_000)
-            folders[:] = [name for name in folders if not _is_temporary(name)]
+            folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
 
     def abandon(self, upload: Unfinished) -> None:
         """Remove one; a missing one is not an error."""
@@ -244,37 +248,6 @@ class LocalStore:
             for key in moved:
                 self.delete(key)
             raise
-
-    def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
-        folder = self._root / prefix
-        with _errors(folder):
-            try:
-                with os.scandir(folder) as entries:
-                    # a folder sorts as its name and "/", so that the keys below it come at the right place among the files
-                    found = sorted(
-                        (prefix + entry.name + "/" * entry.is_dir(), entry) for entry in entries if not _is_temporary(entry.name)
-                    )
-            except (FileNotFoundError, NotADirectoryError):
-                return
-        for key, entry in found:
-            if key.endswith("/"):
-                if recursive and key >= start[: len(key)]:
-                    yield from self._list(key, start, recursive)
-            elif key >= start:
-                with _errors(entry.path), suppress(FileNotFoundError):  # removed since the scan
-                    yield _info(key, entry.stat())
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(_TEMPORARY)
-
-
-def _not_found(path: Path) -> ObjectNotFound:
-    return ObjectNotFound(f"{path}: there is no such object", path=str(path))
-
-
-def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
 class _Sink(io.FileIO):
@@ -336,7 +309,7 @@ def _flush(path: Path) -> None:
 
 
 def _publish_if_absent(temporary: Path, path: Path) -> bool:
-    """Rename the finished file unless the name is taken."""
+    """Rename the finished file unless the name is taken. Without links, the kernel's lock on the folder keeps others out."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
@@ -344,24 +317,13 @@ def _publish_if_absent(temporary: Path, path: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if not _locked(path.parent, lambda: _rename_if_absent(temporary, path)):
-            return False
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # ends with the process that holds it
+            if os.path.lexists(path):
+                return False
+            temporary.rename(path)
+        finally:
+            os.close(handle)
     _flush(path.parent)
     return True
-
-
-def _rename_if_absent(temporary: Path, path: Path) -> bool:
-    if os.path.lexists(path):
-        return False
-    temporary.rename(path)
-    return True
-
-
-def _locked(folder: Path, act: Callable[[], bool]) -> bool:
-    """Run `act` under the kernel's lock on the folder, which ends with the process that holds it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        return act()
-    finally:
-        os.close(handle)

@@ -46,7 +46,10 @@ def normalise(location: str | os.PathLike[str]) -> str:
     RULES["location"].check("location", location)
     match = _SCHEME.match(text)
     if match is None:
-        return "file://" + os.path.realpath(_expand_home(text))
+        try:
+            return "file://" + os.path.realpath(Path(text).expanduser())
+        except RuntimeError as error:
+            raise InvalidRequest(f"{text!r} begins with the home folder of a user unknown here", location=text) from error
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
@@ -54,58 +57,42 @@ def normalise(location: str | os.PathLike[str]) -> str:
             f"{text!r} has the unknown scheme {scheme!r}; sluice knows {known} and plain paths", scheme=scheme, known=SCHEMES
         )
     if scheme == "file":
-        return "file://" + os.path.realpath(_local_path(text, rest))
+        host, _, path = rest[1:].partition("/") if rest.startswith("/") else ("", "", rest)  # file:/data/t, as Hadoop prints it
+        if host not in ("", "localhost"):
+            raise InvalidRequest(
+                f"{text!r} names the host {host!r}; a file location has three slashes: file:///{host}/{path}", location=text
+            )
+        return "file://" + os.path.realpath("/" + path)
     if not rest.startswith("/"):
         raise InvalidRequest(f"{text!r} is not a location: write {scheme}:// with two slashes", location=text)
-    return {"s3": _s3, "ab": _azure}.get(scheme[:2], _memory)(text, rest[1:])
+    return _below_a_root(text, scheme, rest[1:].rstrip("/"))
 
 
-def _expand_home(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise InvalidRequest(f"{text!r} begins with the home folder of a user unknown here", location=text) from error
-
-
-def _local_path(text: str, rest: str) -> str:
-    if not rest.startswith("/"):  # file:/data/t, as Hadoop prints it
-        return "/" + rest
-    host, _, path = rest[1:].partition("/")
-    if host not in ("", "localhost"):
-        raise InvalidRequest(f"{text!r} names the host {host!r}; a file location has three slashes: file:///{host}/{path}", location=text)
-    return "/" + path
-
-
-def _s3(text: str, rest: str) -> str:
-    bucket, _, path = rest.partition("/")
-    if "@" in bucket:  # the text before it may be a secret: do not show it
-        raise InvalidRequest("the location carries credentials before an '@'; give them as options or in the environment")
-    if not _BUCKET.fullmatch(bucket):
-        raise InvalidRequest(f"{text!r} names no bucket; write s3://bucket/path", location=text)
-    path = path.rstrip("/")
-    return f"s3://{bucket}/{check_key(path)}" if path else f"s3://{bucket}"
-
-
-def _azure(text: str, rest: str) -> str:
-    container, _, path = rest.partition("/")
-    if not _AZURE.fullmatch(container.lower()):
-        raise InvalidRequest(
-            f"{text!r} names no container of an Azure storage account; write abfss://container@account.dfs.core.windows.net/path",
-            location=text,
-        )
-    path = path.rstrip("/")
-    if not _AZURE_PATH.fullmatch(path):
-        raise InvalidRequest(
-            f"{text!r} has a character that sluice cannot sign in Azure: use letters of English, digits and -_.~=+,@", location=text
-        )
-    return f"abfss://{container.lower()}/{check_key(path)}" if path else f"abfss://{container.lower()}"
-
-
-def _memory(text: str, rest: str) -> str:
-    name = rest.rstrip("/")
-    if not name:
-        raise InvalidRequest(f"{text!r} has no name; write memory://name", location=text)
-    return f"memory://{check_key(name)}"
+def _below_a_root(text: str, scheme: str, rest: str) -> str:
+    """The location in a bucket, a container, or in memory."""
+    if scheme == "memory":
+        if not rest:
+            raise InvalidRequest(f"{text!r} has no name; write memory://name", location=text)
+        return f"memory://{check_key(rest)}"
+    place, _, path = rest.partition("/")
+    if scheme in ("s3", "s3a"):
+        if "@" in place:  # the text before it may be a secret: do not show it
+            raise InvalidRequest("the location carries credentials before an '@'; give them as options or in the environment")
+        if not _BUCKET.fullmatch(place):
+            raise InvalidRequest(f"{text!r} names no bucket; write s3://bucket/path", location=text)
+        root = f"s3://{place}"
+    else:
+        if not _AZURE.fullmatch(place.lower()):
+            raise InvalidRequest(
+                f"{text!r} names no container of an Azure storage account; write abfss://container@account.dfs.core.windows.net/path",
+                location=text,
+            )
+        if not _AZURE_PATH.fullmatch(path):
+            raise InvalidRequest(
+                f"{text!r} has a character that sluice cannot sign in Azure: use letters of English, digits and -_.~=+,@", location=text
+            )
+        root = f"abfss://{place.lower()}"
+    return f"{root}/{check_key(path)}" if path else root
 
 
 def open_store(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> ObjectStore:

@@ -68,10 +68,6 @@ class Fault:
     skip: int = 0
     times: int = 1
 
-    def fits(self, verb: Verb, key: str) -> bool:
-        """Whether this call counts."""
-        return self.times > 0 and self.verb == verb and fnmatchcase(key, self.key)
-
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -116,11 +112,7 @@ class MemoryDisk:
 
     def tear_upload(self, key: str = "*", *, skip: int = 0, times: int = 1) -> None:
         """The writer dies inside a multipart upload."""
-
-        def tear() -> None:
-            raise _Torn("injected: the upload was torn")
-
-        self.arm(Fault("upload", key, before=tear, skip=skip, times=times))
+        self.arm(Fault("upload", key, before=_raiser(_Torn("injected: the upload was torn")), skip=skip, times=times))
 
     def foreign_put(self, verb: Verb, key: str, data: bytes, *, skip: int = 0) -> None:
         """Another client writes `data` to `key` just before the effect of the next `verb` on it."""
@@ -139,9 +131,13 @@ class MemoryDisk:
         """One call: records it, and lets the armed faults happen around its effect."""
         with self.lock:
             self.calls.append((verb, key))
-            due = [fault for fault in self.faults if fault.fits(verb, key) and not _skipped(fault)] if self.faults else []
-            for fault in due:
-                fault.times -= 1
+            due: list[Fault] = []
+            for fault in self.faults:
+                if fault.times > 0 and fault.verb == verb and fnmatchcase(key, fault.key):
+                    fault.skip -= 1
+                    if fault.skip < 0:
+                        fault.times -= 1
+                        due.append(fault)
         return _around(due) if due else _NOTHING_AROUND
 
 
@@ -157,11 +153,6 @@ def _around(due: Sequence[Fault]) -> Iterator[None]:
     for fault in due:
         if fault.after is not None:
             fault.after()
-
-
-def _skipped(fault: Fault) -> bool:
-    fault.skip -= 1
-    return fault.skip >= 0
 
 
 def _raiser(error: Exception) -> Callable[[], object]:
@@ -182,7 +173,7 @@ class MemoryStore:
     """An ObjectStore in this process's memory. `location` is normalised: `memory://name`."""
 
     def __init__(self, location: str) -> None:
-        self._location = location
+        self.location = location
         self.disk = _DISKS.setdefault(location, MemoryDisk())
 
     @classmethod
@@ -200,18 +191,13 @@ class MemoryStore:
 
     def forget(self) -> None:
         """Drop the shared disk: the next store of this name starts empty."""
-        _DISKS.pop(self._location, None)
+        _DISKS.pop(self.location, None)
 
     def __repr__(self) -> str:
-        return f"MemoryStore({self._location!r})"
+        return f"MemoryStore({self.location!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (MemoryStore, (self._location,))
-
-    @property
-    def location(self) -> str:
-        """The normalised URI of the root."""
-        return self._location
+        return (MemoryStore, (self.location,))
 
     @property
     def atomic_put_if_absent(self) -> bool:
@@ -222,7 +208,7 @@ class MemoryStore:
         with self.disk.lock:
             found = self.disk.objects.get(key)
         if found is None:
-            raise ObjectNotFound(f"{self._location}/{key}: there is no such object", key=key)
+            raise ObjectNotFound(f"{self.location}/{key}: there is no such object", key=key)
         return found
 
     def get(self, key: str) -> bytes:
@@ -261,14 +247,11 @@ class MemoryStore:
             self.disk.store(key, data)
             return True
 
-    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
-        return self._upload(check_key(key))
-
     @contextmanager
-    def _upload(self, key: str) -> Iterator[BinaryIO]:
+    def upload(self, key: str) -> Iterator[BinaryIO]:
+        """A stream whose content becomes the object when the context ends without an exception."""
         sink = _Sink()
-        self.disk.unfinished.add(key)
+        self.disk.unfinished.add(check_key(key))
         try:
             yield sink
             sink.close()

@@ -32,6 +32,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
+from urllib.parse import urlsplit
 
 import boto3
 import botocore
@@ -46,8 +47,8 @@ from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
 from .objects import DELETION_S, ObjectInfo, Unfinished, check_folder, check_key, send_deletion
 from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
-from .s3_streams import MultipartSink, RangeSource, just_before, milliseconds, unfinished_uploads
-from .storage_options import StorageOptions, is_aws, redact_logs
+from .storage_options import StorageOptions, redact_logs
+from .streams import MultipartSink, RangeSource, finished, just_before, milliseconds, unfinished_uploads
 
 _DENIED = "check the credentials and what they allow (for a missing object S3 denies, too, unless listing is allowed)"
 _ERRORS: dict[str, tuple[type[SluiceError], str]] = {
@@ -96,7 +97,6 @@ _CONNECTIONS = 64
 _CONFLICT_ATTEMPTS = 8
 _CONFLICT_WAIT_S = 0.05
 _BODY_ATTEMPTS = 4
-_STREAM_BUFFER_BYTES = 64 << 10
 _AT_ONCE_BYTES = 1 << 20
 _BEFORE_SEND = "before-send.s3.PutObject"
 _PASSING = (409, 429)
@@ -274,22 +274,18 @@ class S3Store:
     """An ObjectStore in a bucket. `location` is normalised: `s3://bucket/path`. The first verb sends the first request."""
 
     def __init__(self, location: str, options: StorageOptions | None = None) -> None:
-        self._location = location
+        self.location = location
         self._options = (options or StorageOptions()).resolved()
+        self._endpoint = self._options.endpoint_url or "AWS"
         self._bucket, _, path = location.removeprefix("s3://").partition("/")
         self._root = f"{path}/" if path else ""
         self._client_key: _ClientKey = (self._options, tuple(os.environ.get(name) for name in _ENVIRONMENT))
 
     def __repr__(self) -> str:
-        return f"S3Store({self._location!r}, endpoint_url={self._options.endpoint_url!r})"
+        return f"S3Store({self.location!r}, endpoint_url={self._options.endpoint_url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (S3Store, (self._location, self._options))
-
-    @property
-    def location(self) -> str:
-        """The normalised URI of the root."""
-        return self._location
+        return (S3Store, (self.location, self._options))
 
     def elsewhere(self, uri: str) -> tuple[S3Store, str] | None:
         """The store of an object's bucket outside this store, with the same options, and its key there."""
@@ -297,10 +293,6 @@ class S3Store:
             return None
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         return S3Store(f"s3://{bucket}", self._options), key
-
-    @property
-    def _endpoint(self) -> str:
-        return self._options.endpoint_url or "AWS"
 
     @property
     def _client(self) -> Any:
@@ -316,7 +308,7 @@ class S3Store:
         try:
             return self._send(verb, key, **parameters)
         except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self._location}/{key}", self._endpoint)
+            _raise(error, f"{self.location}/{key}", self._endpoint)
 
     def _send_put(self, key: str, data: bytes | BinaryIO, *, absent: bool) -> bool:
         """One PUT, with botocore's errors. False with `absent` if the store says that the object exists."""
@@ -336,7 +328,7 @@ class S3Store:
                 return reply["Body"].read(), reply
             except boto.BotoCoreError as error:
                 if attempt == _BODY_ATTEMPTS - 1:
-                    _raise(error, f"{self._location}/{key}", self._endpoint)
+                    _raise(error, f"{self.location}/{key}", self._endpoint)
                 _pause(attempt)
         raise AssertionError("unreachable")
 
@@ -344,11 +336,8 @@ class S3Store:
         """The whole object. Raises ObjectNotFound."""
         return self._read(key)[0]
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
-        return self._range_of(key, offset, length)
-
-    def _range_of(self, key: str, offset: int, length: int, version: str = "") -> bytes:
+    def get_range(self, key: str, offset: int, length: int, version: str = "") -> bytes:
+        """Up to `length` bytes from `offset`, of this version of the object if given; fewer at its end. Raises ObjectNotFound."""
         if length == 0:
             self.head(key)
             return b""
@@ -369,15 +358,12 @@ class S3Store:
             raise
         _, _, size = str(reply.get("ContentRange", "")).rpartition("/")
         etag = str(reply.get("ETag") or "")
-        return (
-            data,
-            int(size) if size.isdigit() else len(data),
-            "" if etag.startswith("W/") else etag,
-        )  # without the header, the body is the whole object
+        # without the header, the body is the whole object
+        return data, int(size) if size.isdigit() else len(data), "" if etag.startswith("W/") else etag
 
     def open_input(self, key: str) -> BinaryIO:
         """A seekable binary input stream for reading by ranges, all from one version of the object. Raises ObjectNotFound."""
-        return cast(BinaryIO, RangeSource(partial(self._tail, key), partial(self._range_of, key)))
+        return cast(BinaryIO, RangeSource(partial(self._tail, key), partial(self.get_range, key)))
 
     def head(self, key: str) -> ObjectInfo:
         """Size and time of one object. Raises ObjectNotFound."""
@@ -393,7 +379,7 @@ class S3Store:
         try:
             self._send_put(key, data, absent=False)
         except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self._location}/{key}", self._endpoint)
+            _raise(error, f"{self.location}/{key}", self._endpoint)
 
     @property
     def atomic_put_if_absent(self) -> bool:
@@ -403,7 +389,9 @@ class S3Store:
         bucket = (self._endpoint, self._bucket)
         known = _shared.conditional.get(bucket)
         if known is None:
-            known = _shared.conditional[bucket] = is_aws(str(self._client.meta.endpoint_url)) or self._probe()
+            host = urlsplit(str(self._client.meta.endpoint_url)).hostname or ""
+            is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+            known = _shared.conditional[bucket] = is_aws or self._probe()
         return known
 
     def _probe(self) -> bool:
@@ -419,7 +407,7 @@ class S3Store:
             try:
                 self.delete(key)
             except SluiceError as error:
-                _log.warning("the probe object %s/%s was left behind: %s", self._location, key, error)
+                _log.warning("the probe object %s/%s was left behind: %s", self.location, key, error)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists: True if this call wrote it.
@@ -446,7 +434,7 @@ class S3Store:
                 if status == 412:
                     return False
                 if status != 409 or attempt == _CONFLICT_ATTEMPTS - 1:  # 409: another PUT of the key is in progress
-                    _raise(error, f"{self._location}/{key}", self._endpoint)
+                    _raise(error, f"{self.location}/{key}", self._endpoint)
                 _pause(attempt)
         raise AssertionError("unreachable")
 
@@ -464,9 +452,9 @@ class S3Store:
         try:
             url = str(self._client.generate_presigned_url("delete_object", Params=place, ExpiresIn=DELETION_S))
         except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self._location}/{key}", self._endpoint)
+            _raise(error, f"{self.location}/{key}", self._endpoint)
         send = partial(self._delete_signed, url)
-        yield partial(send_deletion, f"{self._location}/{key}", self._options.max_attempts, send)
+        yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, send)
 
     def _delete_signed(self, url: str) -> tuple[int, bytes]:
         try:
@@ -477,24 +465,8 @@ class S3Store:
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A stream whose content becomes the object when the context ends without an exception."""
-        return self._open_upload(check_key(key))
-
-    @contextmanager
-    def _open_upload(self, key: str) -> Iterator[BinaryIO]:
-        sink = MultipartSink(_Upload(self, key))
-        stream = io.BufferedWriter(sink, _STREAM_BUFFER_BYTES)
-        try:
-            yield stream
-            stream.close()
-            sink.finish()
-        except BaseException:
-            sink.abort()
-            stream.close()
-            raise
-
-    def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects in folder `prefix` with key >= `start`, ascending by key."""
-        return self._list(check_folder(prefix), start, recursive)
+        call = partial(self._call, key=check_key(key))
+        return finished(MultipartSink(f"{self.location}/{key}", call, partial(self.put, key), partial(self.head, key)))
 
     def unfinished(self) -> Iterator[Unfinished]:
         """Multipart uploads that were begun, but neither completed nor aborted, in no order."""
@@ -513,10 +485,11 @@ class S3Store:
         try:
             return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, **parameters))
         except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self._location}/{prefix}", self._endpoint)
+            _raise(error, f"{self.location}/{prefix}", self._endpoint)
 
-    def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
-        parameters: dict[str, Any] = {"Prefix": self._root + prefix}
+    def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
+        """The objects in folder `prefix` with key >= `start`, ascending by key."""
+        parameters: dict[str, Any] = {"Prefix": self._root + check_folder(prefix)}
         if not recursive:
             parameters["Delimiter"] = "/"
         if start:
@@ -529,45 +502,13 @@ class S3Store:
                     continue
                 key = str(found["Key"])[len(self._root) :]
                 if key < last:
-                    raise InvalidRequest(f"{self._location}: the bucket lists {key!r} after {last!r}; sluice needs one that lists in order")
+                    raise InvalidRequest(f"{self.location}: the bucket lists {key!r} after {last!r}; sluice needs one that lists in order")
                 last = key
                 if key >= start:
                     yield ObjectInfo(key, found["Size"], milliseconds(found["LastModified"]))
             if not page.get("IsTruncated"):
                 return
             parameters["ContinuationToken"] = page["NextContinuationToken"]
-
-
-class _Upload:
-    """One object written through the store; see `s3_streams.Upload`."""
-
-    def __init__(self, store: S3Store, key: str) -> None:
-        self._store = store
-        self._key = key
-
-    def put(self, data: bytes) -> None:
-        self._store.put(self._key, data)
-
-    def begin(self) -> str:
-        return str(self._store._call("create_multipart_upload", self._key)["UploadId"])
-
-    def part(self, upload_id: str, number: int, data: bytes) -> str:
-        return str(self._store._call("upload_part", self._key, UploadId=upload_id, PartNumber=number, Body=data)["ETag"])
-
-    def complete(self, upload_id: str, etags: list[str], size: int) -> None:
-        parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(etags, 1)]
-        try:
-            self._store._call("complete_multipart_upload", self._key, UploadId=upload_id, MultipartUpload={"Parts": parts})
-        except InvalidRequest as error:
-            # the reply to an earlier try was lost: the upload is gone because it has become the object
-            if error.details.get("code") != "NoSuchUpload" or self._store.head(self._key).size != size:
-                raise
-
-    def abort(self, upload_id: str) -> None:
-        try:
-            self._store._call("abort_multipart_upload", self._key, UploadId=upload_id)
-        except SluiceError as error:  # the failure that led here matters more
-            _log.warning("parts of %s/%s may be left behind: %s", self._store.location, self._key, error)
 
 
 def _pause(attempt: int) -> None:

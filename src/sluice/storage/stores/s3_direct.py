@@ -32,16 +32,8 @@ ALREADY: Final = 412
 
 _KNOWN: Final = frozenset(
     {
-        "amz-sdk-invocation-id",
-        "amz-sdk-request",
-        "authorization",
-        "content-length",
-        "expect",
-        "if-none-match",
-        "user-agent",
-        "x-amz-content-sha256",
-        "x-amz-date",
-        "x-amz-security-token",
+        *("amz-sdk-invocation-id", "amz-sdk-request", "authorization", "content-length", "expect", "if-none-match", "user-agent"),
+        *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token"),
     }
 )
 """The headers of an ordinary PUT; any other header means a request that is not understood here."""

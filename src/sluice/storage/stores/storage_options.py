@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -70,7 +70,10 @@ class StorageOptions:
         for name, text in options.items():
             if name not in known:
                 raise InvalidRequest(f"unknown storage option {name!r}; known are {', '.join(known)}", option=name)
-            values[name] = _PARSERS[name](name, str(text)) if name in _PARSERS else str(text)
+            if name in ("path_style", "conditional_put", "max_attempts"):
+                values[name] = RULES[name].of_text(f"storage option {name}", str(text), option=name)
+            else:
+                values[name] = _endpoint(name, str(text)) if name.endswith("endpoint_url") else str(text)
         return cls(**values)
 
     def resolved(self) -> StorageOptions:
@@ -86,25 +89,6 @@ def _endpoint(name: str, text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InvalidRequest(f"storage option {name} is {text!r}; it must be like https://host:port", option=name)
     return text.rstrip("/")
-
-
-def _by_rule(name: str, text: str) -> object:
-    return RULES[name].of_text(f"storage option {name}", text, option=name)
-
-
-_PARSERS: dict[str, Callable[[str, str], object]] = {
-    "endpoint_url": _endpoint,
-    "path_style": _by_rule,
-    "conditional_put": _by_rule,
-    "max_attempts": _by_rule,
-    "azure_endpoint_url": _endpoint,
-}
-
-
-def is_aws(endpoint_url: str) -> bool:
-    """Whether an endpoint is Amazon's own, whose abilities are known."""
-    host = urlsplit(endpoint_url).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 class _Redacting(logging.Filter):

@@ -36,17 +36,6 @@ class TableAddress:
         """The address, with the location in its normal form. Raises UnknownScheme."""
         return TableAddress(normalise(location), coordinator, dict(storage_options or {}), application)
 
-    @staticmethod
-    def named(
-        name: str, coordinator: str | None, storage_options: Mapping[str, str] | None = None, application: str | None = None
-    ) -> TableAddress:
-        """The address of the table of a name. Raises TableNotFound, NamespaceNotFound, InvalidName, TableDropped."""
-        from ...coordinator.api import CatalogClient, TableName, find_name
-
-        record = find_name(CatalogClient.at(coordinator), TableName.parse(name)).record
-        assert record is not None
-        return TableAddress.of(record.location, coordinator, storage_options, application)
-
     def store(self) -> ObjectStore:
         """The object store below the location."""
         return open_store(self.location, self.storage_options)
@@ -56,12 +45,7 @@ class TableAddress:
         from ...coordinator.api import open_context
 
         return open_context(
-            self.location,
-            self.store(),
-            self.coordinator,
-            application=self.application,
-            storage_options=self.storage_options,
-            limits=limits,
+            self.location, self.store(), self.coordinator, application=self.application, storage_options=self.storage_options, limits=limits
         )
 
 

@@ -205,16 +205,14 @@ class OpenTable(CoordinatedTable):
             return at_hand
         if mine - at_hand.version > _RELOAD_BEYOND_VERSIONS:
             return self.keep(self._advanced(mine))
-        versions = range(at_hand.version + 1, mine + 1)
-        return self.keep(at_hand.advance([(version, self._actions(version)) for version in versions]))
-
-    def _actions(self, version: int) -> Iterable[Action]:
-        """A ratified version: as this client made it, else from its file, else (if unpublished) from the coordinator."""
-        content = self.log.known(version)
-        try:
-            return actions_of(content or stored_text(self.store, commit_path(version)), name=commit_path(version))
-        except ObjectNotFound:
-            return self.log.actions(version)
+        commits: list[tuple[int, Iterable[Action]]] = []
+        for version in range(at_hand.version + 1, mine + 1):
+            name, made_here = commit_path(version), self.log.known(version)
+            try:
+                commits.append((version, actions_of(made_here or stored_text(self.store, name), name=name)))
+            except ObjectNotFound:  # it is not published yet
+                commits.append((version, self.log.actions(version)))
+        return self.keep(at_hand.advance(commits))
 
     def _advanced(self, version: int) -> Snapshot:
         at_hand = self._newest()
@@ -240,16 +238,11 @@ class OpenTable(CoordinatedTable):
         """Keep a snapshot, which was read elsewhere; returns it."""
         with self._snapshots_lock:
             self._snapshots[fresh.version] = fresh
-            while len(self._snapshots) > _SNAPSHOTS_KEPT or self._held_beside(fresh) > _SNAPSHOTS_BYTES_MAX:
+            while True:
+                beside = {part: size for each in self._snapshots.values() for part, size in each.held.items() if part not in fresh.held}
+                if len(self._snapshots) <= _SNAPSHOTS_KEPT and sum(beside.values()) <= _SNAPSHOTS_BYTES_MAX:
+                    return fresh
                 del self._snapshots[min(self._snapshots)]
-        return fresh
-
-    def _held_beside(self, fresh: Snapshot) -> int:
-        """The bytes of the snapshots besides this one."""
-        held: dict[int, int] = {}
-        for snapshot in self._snapshots.values():
-            held.update(snapshot.held)
-        return sum(size for table, size in held.items() if table not in fresh.held)
 
     def _newest(self) -> Snapshot | None:
         with self._snapshots_lock:
@@ -325,7 +318,10 @@ def open_coordinated(
     except (TableNotFound, NotATable) as missing:
         table = OpenTable.of(address, limits, consistency)
         if not check_tree(table.context) or table.head().version < 0:
-            if isinstance(missing, NotATable) and _begun_only(store):
+            # each object has the id of a transaction in its name: a log, and files of others, have none
+            if isinstance(missing, NotATable) and all(
+                each.key.startswith(PROBE_PREFIX) or id_in(each.key) is not None for each in store.list_from("", recursive=True)
+            ):
                 raise TableNotFound(
                     f"there is no table at {store.location}: transactions that would have created it left files, and have not committed; "
                     "create the table, and a vacuum removes those files",
@@ -411,8 +407,3 @@ def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
         return snapshot
     table.publish(up_to_date=True)
     return snapshot.refresh(table.store)
-
-
-def _begun_only(store: ObjectStore) -> bool:
-    """Whether each object has the id of a transaction in its name: a log, and files of others, have none."""
-    return all(each.key.startswith(PROBE_PREFIX) or id_in(each.key) is not None for each in store.list_from("", recursive=True))

@@ -1,14 +1,18 @@
-"""The table properties that sluice knows: their values, effects and combinations.
+"""The table properties that sluice knows: their values, effects and combinations; and by which columns a table can be clustered.
 
 Names that begin with `delta.` or `sluice.` are the protocol's and sluice's: unknown ones are refused, since a misspelled
 property would have no effect. All other names are free. docs/configuration.md shows `PROPERTIES`.
+
+A table is clustered as in Delta Lake: by up to four columns, whose files have the lowest and highest value of each, and it has no
+partitions beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...coordinator.rules.isolation import (
     ISOLATION_PROPERTY,
@@ -18,7 +22,8 @@ from ...coordinator.rules.isolation import (
     table_isolation,
     table_policy,
 )
-from ...storage.actions import Metadata
+from ...storage.actions import DomainMetadata, Metadata
+from ...storage.actions.clustering import Path, clustering_columns, clustering_domain, dotted
 from ...storage.actions.features import FEATURE_PREFIX
 from ...storage.arguments import RULES
 from ...storage.constants import (
@@ -36,11 +41,14 @@ from ...storage.constants import (
 )
 from ...storage.data.datafiles import TARGET_FILE_BYTES
 from ...storage.data.row_ids import ROW_TRACKING_KEY, refuse_reserved
-from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT
+from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT, leaves
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
-from ...storage.schema.schema import PrimitiveType, StructType
+from ...storage.schema.schema import PrimitiveType, StructType, field_at, parse_schema
+
+if TYPE_CHECKING:
+    from ...storage.log.snapshot import Snapshot
 
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
@@ -57,6 +65,9 @@ _OWN_PREFIXES: Final = ("delta.", "sluice.")
 _NAME: Final = "<name>"
 # Types of key columns, which are compared, sorted and looked up: NaN and -0.0 make floating-point numbers unfit.
 _KEY_TYPES: Final = frozenset({"byte", "short", "integer", "long", "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"})
+
+CLUSTER_COLUMNS_MAX: Final = 4
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +176,9 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "adds a table feature to the protocol (and is not kept as a property)",
         _only("supported"),
     ),
+    Property("delta.targetFileSize", "bytes, or with `kb`, `mb`, `gb`", "`128mb`", "the size of data files", _by_rule),
     Property(
-        "delta.targetFileSize",
-        "bytes, or with `kb`, `mb`, `gb`",
-        "`128mb`",
-        "the size of data files",
-        _by_rule,
-    ),
-    Property(
-        AUTO_COMPACT,
-        _YES_OR_NO,
-        "`false`",
-        "`true`: streams [merge small files](streaming.md#small-files) beside their batches",
-        _switch,
+        AUTO_COMPACT, _YES_OR_NO, "`false`", "`true`: streams [merge small files](streaming.md#small-files) beside their batches", _switch
     ),
     Property(
         OPTIMIZE_WRITE,
@@ -186,13 +187,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "`true`: Spark shuffles rows [by partition](streaming.md#small-files) before it writes them, into few files",
         _switch,
     ),
-    Property(
-        "delta.dataSkippingNumIndexedCols",
-        "a number, -1 for all",
-        "32",
-        "how many leading columns have statistics",
-        _by_rule,
-    ),
+    Property("delta.dataSkippingNumIndexedCols", "a number, -1 for all", "32", "how many leading columns have statistics", _by_rule),
     Property(
         CHECKPOINT_INTERVAL,
         "a number, 1 or more",
@@ -204,11 +199,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "delta.checkpointPolicy", "`classic`", "`classic`", "the form of checkpoints; classic ones are for every reader", _only("classic")
     ),
     Property(
-        DELETED_FILE_RETENTION_KEY,
-        "`interval 7 days`",
-        "`interval 7 days`",
-        "how long removed files stay listed in checkpoints",
-        _duration,
+        DELETED_FILE_RETENTION_KEY, "`interval 7 days`", "`interval 7 days`", "how long removed files stay listed in checkpoints", _duration
     ),
     Property("delta.logRetentionDuration", "`interval 30 days`", "", "kept for engines that clean up the log", _duration),
     Property("delta.setTransactionRetentionDuration", "`interval 30 days`", "", "kept for engines that forget old transactions", _duration),
@@ -411,3 +402,83 @@ def indexed_columns_of(configuration: Mapping[str, str]) -> int:
     """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
     columns = configuration.get(_INDEXED_COLUMNS_KEY)
     return INDEXED_COLUMNS_DEFAULT if columns is None else int(RULES[_INDEXED_COLUMNS_KEY].of_text(_INDEXED_COLUMNS_KEY, columns))
+
+
+# -- clustering ------------------------------------------------------------------------------------------------------------
+
+
+def clustered_by(
+    names: str | Iterable[str], schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """The columns of these names (`a`, or `a.b` in a struct), as the schema spells them; () for none.
+
+    Raises InvalidRequest for columns by which a table cannot be clustered.
+    """
+    column_names = [names] if isinstance(names, str) else list(names)
+    paths = tuple(path_of(name, schema) for name in column_names)
+    check_clustering(paths, schema, partition_columns, configuration)
+    return paths
+
+
+def check_clustering(paths: Sequence[Path], schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]) -> None:
+    """Raise InvalidRequest unless a table of this schema can be clustered by these columns; by none every table can."""
+    if not paths:
+        return
+    names = [dotted(path) for path in paths]
+    if partition_columns:
+        raise InvalidRequest(
+            f"the table would be clustered by {', '.join(names)} and partitioned by {', '.join(partition_columns)}: choose one of them, "
+            "and give the columns of both to it",
+            columns=names,
+        )
+    if len(paths) > CLUSTER_COLUMNS_MAX:
+        raise InvalidRequest(
+            f"{', '.join(names)} are {len(paths)} columns to cluster by, and {CLUSTER_COLUMNS_MAX} are possible: leave out those that "
+            "queries filter least by",
+            columns=names,
+        )
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise InvalidRequest(f"the table would be clustered by {twice} twice: name it once", column=twice)
+    indexed = indexed_columns_of(configuration)
+    every = {leaf.path: leaf for leaf in leaves(schema, (), -1)}
+    known = {leaf.path for leaf in leaves(schema, (), indexed)}
+    for path, name in zip(paths, names, strict=True):
+        leaf = every.get(path)
+        if leaf is None or leaf.kind is None:
+            raise InvalidRequest(
+                f"the table cannot be clustered by {name} of type {field_at(schema, path).type}, which has no lowest and highest value in "
+                "the statistics of files: cluster by columns of numbers, dates, times or text",
+                column=name,
+            )
+        if path not in known:
+            raise InvalidRequest(
+                f"the table cannot be clustered by {name}: files have statistics of the first {indexed} columns only "
+                "(delta.dataSkippingNumIndexedCols); move the column forward, or raise the property",
+                column=name,
+            )
+
+
+def clustering_names(snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns by which a version is clustered, as SQL writes them; () if it is not."""
+    return tuple(dotted(path) for path in clustering_columns(snapshot.domains))
+
+
+def first_clustering(names: str | Iterable[str], metadata: Metadata) -> tuple[DomainMetadata, ...]:
+    """The domain of a new table that is clustered by these columns; none if there are no columns. Raises InvalidRequest."""
+    paths = clustered_by(names, parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
+    return (clustering_domain(paths),) if paths else ()
+
+
+def path_of(name: object, schema: StructType) -> Path:
+    """The path of the column `a`, or `a.b` in a struct, as the schema spells it. Raises InvalidRequest."""
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest(f"{name!r} is not the name of a column; give a text", column=name)
+    whole = schema.get(name)
+    if whole is not None:
+        return (whole.name,)
+    parts = [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(name)]
+    found: list[str] = []
+    for depth in range(1, len(parts) + 1):
+        found.append(field_at(schema, [*found, parts[depth - 1]]).name)
+    return tuple(found)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...storage.actions.clustering import CLUSTER_COLUMNS_TAG, CLUSTER_TAG, Path, columns_tag
 from ...storage.actions.records import record_count
 from ...storage.dataclass import dataclass
-from ...storage.schema.partitions import PartitionKey
+from ...storage.schema.partitions import PartitionKey, partition_texts
 
 _ROWS_AT_ONCE: Final = 16_384
 
@@ -63,9 +63,13 @@ def plan_bins(
     first = 0
     for batch in files.select(["partition_values", "size", "deletion_vector", "stats"]).to_batches(max_chunksize=_ROWS_AT_ONCE):
         some = pa.Table.from_batches([batch.append_column("index", pa.array(range(first, first + batch.num_rows), pa.int64()))])
-        some = some.filter(_chosen(some, None if scope is None else scope.slice(first, batch.num_rows), target_bytes, base, reorder))
+        chosen = pc.is_valid(some["size"]) if scope is None else pc.fill_null(scope.slice(first, batch.num_rows), False)
+        if not reorder:
+            # Below half of the target, so that any two fit into one.
+            small = pc.less(some["size"], target_bytes // 2)
+            chosen = pc.and_(chosen, pc.or_(small, pc.is_valid(some["deletion_vector"])) if base else small)
         first += batch.num_rows
-        for partition, index, nbytes, has_vector in zip(_partitions(some, partition_columns), *_candidates(some), strict=True):
+        for partition, index, nbytes, has_vector in _candidates(some.filter(chosen), partition_columns):
             members = by_partition.setdefault(partition, _Members())
             members.indices.append(index)
             members.nbytes.append(nbytes)
@@ -90,17 +94,10 @@ class _Members:
     vectors: array[int] = field(default_factory=lambda: array("b"))
 
 
-def _chosen(files: pa.Table, scope: pa.BooleanArray | None, target_bytes: int, base: bool, reorder: bool) -> pa.ChunkedArray:
-    chosen = pc.is_valid(files.column("size")) if scope is None else pa.chunked_array([pc.fill_null(scope, False)])
-    if reorder:
-        return chosen
-    # Below half of the target, so that any two fit into one.
-    small = pc.less(files.column("size"), target_bytes // 2)
-    return pc.and_(chosen, pc.or_(small, pc.is_valid(files.column("deletion_vector"))) if base else small)
-
-
-def _candidates(files: pa.Table) -> tuple[list[int], list[int], list[bool]]:
-    """For each file, its row in the file table, its approximate live bytes, and whether it has a deletion vector."""
+def _candidates(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[PartitionKey, int, int, bool]]:
+    """For each file, its partition, its row in the file table, its approximate live bytes, and whether it has a deletion vector."""
+    values = [texts.to_pylist() for texts in partition_texts(files.column("partition_values"), partition_columns)]
+    partitions = zip(*values, strict=True) if values else [()] * files.num_rows
     vectors = files.column("deletion_vector")
     sizes = files.column("size").to_pylist()
     has_vector = pc.is_valid(vectors).to_pylist()
@@ -109,14 +106,7 @@ def _candidates(files: pa.Table) -> tuple[list[int], list[int], list[bool]]:
         for number in (each for each, deleted in enumerate(dead) if deleted):
             rows = record_count(files.column("stats")[number].as_py())
             sizes[number] = sizes[number] * max(0, rows - dead[number]) // rows if rows else sizes[number]
-    return files.column("index").to_pylist(), sizes, has_vector
-
-
-def _partitions(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[PartitionKey]:
-    if not partition_columns:
-        return iter([()] * files.num_rows)
-    values = files.column("partition_values")
-    return zip(*(pc.map_lookup(values, pa.scalar(name), "first").to_pylist() for name in partition_columns), strict=True)
+    return zip(partitions, files.column("index").to_pylist(), sizes, has_vector, strict=True)
 
 
 def packed(sizes: Sequence[int], target_bytes: int, files_max: int | None) -> Iterator[range]:

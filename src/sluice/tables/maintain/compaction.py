@@ -9,37 +9,24 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import field, replace
 from functools import partial
 from itertools import accumulate
+from threading import Lock
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.api import (
-    Change,
-    Commit,
-    CoordinatedTable,
-    Deadline,
-    Reads,
-    Timeout,
-    require_room,
-    submit,
-    validate,
-    within_this_call,
-)
+from ...coordinator.api import Change, Commit, CoordinatedTable, Deadline, Reads, Timeout, require_room, submit, validate, within_this_call
 from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
 from ...coordinator.rules.intent import Kind, Terms
 from ...storage.actions import Action, AddFile
 from ...storage.actions.clustering import Path, clustering_columns, dotted
 from ...storage.actions.features import check_writable, deletion_vectors
-from ...storage.actions.file_removals import Actions, Removals
+from ...storage.actions.file_removals import Actions, Moved, Removals
 from ...storage.actions.filetable import rows_at
-from ...storage.actions.lineage import Moved
 from ...storage.actions.records import record_count
 from ...storage.arguments import RULES
 from ...storage.data.datafiles import FileFormat
@@ -49,12 +36,13 @@ from ...storage.errors import InvalidRequest, SluiceError, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
+from ...storage.threads import at_once
 from ..client.open_table import OpenTable
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
 from ..write.requirements import snapshot_for_change
 from ..write.row_operations import LISTED_MAX
-from .bins import Bin, plan_bins, plan_clusters
+from .bins import Bin, packed, plan_bins, plan_clusters
 from .rewriting import Output, Rewriter, z_columns
 
 _log = logging.getLogger(__name__)
@@ -82,25 +70,18 @@ class CompactionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewriting:
-    """What a compaction does, as its request and the table say."""
+class _Plan:
+    """A compaction of one version, as its request and the table say, with bins of that version's files."""
 
+    snapshot: Snapshot
+    schema: StructType
+    terms: Terms
     mode: str
     where: str | None
     predicate: Predicate | None
     target_bytes: int
     order: tuple[Path, ...]
     is_clustered: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A compaction of one version, with bins of that version's files."""
-
-    snapshot: Snapshot
-    schema: StructType
-    rewriting: _Rewriting
-    terms: Terms
     bins: Sequence[Bin] = ()
 
 
@@ -135,36 +116,38 @@ def compact(table: OpenTable, request: CompactionRequest, terms: Terms, *, limit
     return run.work() if run.limit is None else in_time(run.limit, run.work, run.give_up)
 
 
+@dataclass(slots=True)
 class _Run:
     """A compaction in progress: several commits, each complete in itself, so that none has more than `_FILES_PER_COMMIT` files."""
 
-    def __init__(self, table: OpenTable, request: CompactionRequest, terms: Terms, limit: Deadline | None) -> None:
-        self.limit = limit
-        self._table, self._request, self._terms = table, request, terms
-        self._lock = threading.Lock()
-        self._last: Commit | None = None
-        self._commits = 0
-        self._filing: str | None = None
-        """The id of the last commit begun; None while the next one is being staged."""
-        self._given_up = False
+    table: OpenTable
+    request: CompactionRequest
+    terms: Terms
+    limit: Deadline | None
+    _lock: Lock = field(default_factory=Lock)
+    _last: Commit | None = None
+    _commits: int = 0
+    _filing: str | None = None
+    """The id of the last commit begun; None while the next one is being staged."""
+    _given_up: bool = False
 
     def work(self) -> Commit | None:
         """Do all of it; returns the last commit."""
         try:
-            snapshot = snapshot_for_change(self._table, self._terms.if_version)
-            plan = _with_bins(_checked(snapshot, self._request, self._terms), None)
-            paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
-            if not shares:
-                _log.info("%s has nothing to compact (%s): no version was made", self._table.location, plan.rewriting.mode)
-            for bins in shares:
+            snapshot = snapshot_for_change(self.table, self.terms.if_version)
+            plan = _with_bins(_checked(snapshot, self.request, self.terms), None)
+            paths, planned = plan.snapshot.files.column("path"), plan.bins
+            # a bin with more files than one commit takes (a partition's, in a z-order) is alone
+            for share in packed([len(one.indices) for one in planned], _FILES_PER_COMMIT, None):
+                bins = planned[share.start : share.stop]
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
                     # the latest one, or the last commit's own if nothing may come in between
-                    last = None if self._terms.if_version is None or self._last is None else self._last.version
-                    plan = _checked(self._table.at(last), self._request, self._terms)
+                    last = None if self.terms.if_version is None or self._last is None else self._last.version
+                    plan = _checked(self.table.at(last), self.request, self.terms)
                     bins = _still_there(bins, paths, plan)
                 if bins:
-                    self._commit(_staged(self._table, replace(plan, bins=bins), check=self._require_time))
+                    self._commit(_staged(self.table, replace(plan, bins=bins), check=self._require_time))
         except SluiceError as trouble:
             if self._commits:
                 trouble.tell(self._what_remains(), commits=self._commits)
@@ -216,19 +199,6 @@ class _Run:
             self._filing = transaction_id
 
 
-def _shares(bins: Sequence[Bin]) -> list[list[Bin]]:
-    """Which bins are committed together; a bin with more files than that (a partition's, in a z-order) is alone."""
-    shares: list[list[Bin]] = []
-    room = 0
-    for one in bins:
-        room -= len(one.indices)
-        if not shares or room < 0:
-            shares.append([])
-            room = _FILES_PER_COMMIT - len(one.indices)
-        shares[-1].append(one)
-    return shares
-
-
 def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> list[Bin]:
     """The bins, planned when the files had these `paths`, translated to a later version; without those whose files are gone."""
     before = sorted(index for one in bins for index in one.indices)
@@ -237,7 +207,7 @@ def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> li
     later: list[Bin] = []
     for one in bins:
         indices = tuple(sorted(place for index in one.indices if (place := at[index]) is not None))
-        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.rewriting.order)):
+        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.order)):
             later.append(replace(one, indices=indices))
     return later
 
@@ -259,82 +229,14 @@ def stage_compaction(
     """
     snapshot = table.latest() if snapshot is None else snapshot
     plan = _with_bins(_checked(snapshot, request, Terms()), untouched)
-    if not plan.bins:
-        _log.info("%s has nothing to compact (%s): no version was made", table.location, plan.rewriting.mode)
-        return None
-    return _staged(table, plan, transaction_id=transaction_id, label=label)
+    return _staged(table, plan, transaction_id=transaction_id, label=label) if plan.bins else None
 
 
 def _checked(snapshot: Snapshot, request: CompactionRequest, terms: Terms) -> _Plan:
+    """The plan without bins. Raises InvalidRequest and its kinds."""
     check_writable(snapshot.protocol, snapshot.metadata)
     schema = parse_schema(snapshot.metadata.schema_string)
-    return _Plan(snapshot, schema, _rewriting(snapshot, schema, request), terms)
-
-
-def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
-    snapshot, rewriting = plan.snapshot, plan.rewriting
-    scope = _in_scope(snapshot, plan.schema, rewriting, untouched)
-    if rewriting.is_clustered:
-        clusters = plan_clusters(
-            snapshot.files,
-            scope,
-            rewriting.order,
-            full=rewriting.mode == "full",
-            base=rewriting.mode == "major",
-            files_max=_FILES_PER_COMMIT,
-        )
-        return replace(plan, bins=clusters)
-    bins = plan_bins(
-        snapshot.files,
-        scope,
-        snapshot.partition_columns,
-        target_bytes=rewriting.target_bytes,
-        base=rewriting.mode == "major",
-        reorder=bool(rewriting.order),
-        files_max=_FILES_PER_COMMIT,
-    )
-    return replace(plan, bins=bins)
-
-
-def _staged(
-    table: OpenTable, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = lambda: None
-) -> StagedCompaction:
-    """Write the new files; `check` is called between any two pieces of work, and stops it by raising."""
-    snapshot, rewriting, bins = plan.snapshot, plan.rewriting, plan.bins
-    sources = _sources(snapshot.files, bins)
-    require_room(table, sum(map(Removals.least_bytes, sources)))
-    layout = FileFormat(
-        plan.schema,
-        snapshot.partition_columns,
-        _COMPRESSION,
-        indexed_columns_of(snapshot.configuration),
-        rewriting.target_bytes,
-        row_ids=RowIdColumns.of(snapshot.metadata, snapshot.protocol),
-    )
-    owner = transaction_id or table.new_transaction_id()
-    tag = f"{owner}-{label}" if label else owner
-    rewriter = Rewriter(
-        table.store, snapshot.version, plan.schema, layout, tag, rewriting.order, check, is_clustered=rewriting.is_clustered
-    )
-    change = partial(_change, table, plan, owner, sources)
-    lookout = _Lookout(
-        table,
-        snapshot.version,
-        lambda: change([_yet_unwritten(each, rewriting) for each in sources]),
-        at_once=plan.terms.if_version is not None,
-    )
-    return StagedCompaction(table, change(_written(rewriter, bins, sources, lookout)), rewriter)
-
-
-def _sources(files: pa.Table, bins: Sequence[Bin]) -> list[pa.Table]:
-    """The files of each bin, in FILES_SCHEMA."""
-    together = rows_at(files, [index for one in bins for index in one.indices])
-    starts = accumulate((len(one.indices) for one in bins), initial=0)
-    return [together.slice(start, len(one.indices)) for start, one in zip(starts, bins, strict=False)]
-
-
-def _rewriting(snapshot: Snapshot, schema: StructType, request: CompactionRequest) -> _Rewriting:
-    where = request.where
+    where, size = request.where, request.target_file_size
     if request.mode not in _MODES:
         raise InvalidRequest(f"mode is {request.mode!r}; use one of {', '.join(_MODES)}")
     predicate = None
@@ -352,28 +254,62 @@ def _rewriting(snapshot: Snapshot, schema: StructType, request: CompactionReques
             'mode="full" clusters every file, and the table is not clustered: cluster_by([...]) first, or use mode="major"'
         )
     z_order = () if request.z_order_by is None else z_columns(request.z_order_by, schema, snapshot.partition_columns)
-    return _Rewriting(
-        "major" if z_order else request.mode,
-        where,
-        predicate,
-        _target(request.target_file_size, snapshot.configuration),
-        clustering or tuple((name,) for name in z_order),
-        bool(clustering),
-    )
-
-
-def _target(size: int | str | None, configuration: Mapping[str, str]) -> int:
-    """The size of new files in bytes."""
     if size is None:
-        return file_size_of(configuration)
-    return size if isinstance(size, int) else RULES["target_file_size"].of_text("target_file_size", size)
+        size = file_size_of(snapshot.configuration)
+    elif isinstance(size, str):
+        size = RULES["target_file_size"].of_text("target_file_size", size)
+    order = clustering or tuple((name,) for name in z_order)
+    return _Plan(snapshot, schema, terms, "major" if z_order else request.mode, where, predicate, size, order, bool(clustering))
 
 
-def _in_scope(snapshot: Snapshot, schema: StructType, rewriting: _Rewriting, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    if rewriting.predicate is None:
-        return untouched
-    inside = rewriting.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
-    return inside if untouched is None else pc.and_(inside, untouched)
+def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
+    snapshot, scope, is_major = plan.snapshot, untouched, plan.mode == "major"
+    files, partition_columns = snapshot.files, snapshot.partition_columns
+    if plan.predicate is not None:
+        inside = plan.predicate.may_match(files, schema=plan.schema, partition_columns=partition_columns)
+        scope = inside if untouched is None else pc.and_(inside, untouched)
+    if plan.is_clustered:
+        bins = plan_clusters(files, scope, plan.order, full=plan.mode == "full", base=is_major, files_max=_FILES_PER_COMMIT)
+    else:
+        bins = plan_bins(
+            files,
+            scope,
+            partition_columns,
+            target_bytes=plan.target_bytes,
+            base=is_major,
+            reorder=bool(plan.order),
+            files_max=_FILES_PER_COMMIT,
+        )
+    if not bins:
+        _log.info("%s has nothing to compact (%s): no version was made", snapshot.location, plan.mode)
+    return replace(plan, bins=bins)
+
+
+def _staged(
+    table: OpenTable, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = lambda: None
+) -> StagedCompaction:
+    """Write the new files; `check` is called between any two pieces of work, and stops it by raising."""
+    snapshot, bins = plan.snapshot, plan.bins
+    together = rows_at(snapshot.files, [index for one in bins for index in one.indices])
+    starts = accumulate((len(one.indices) for one in bins), initial=0)
+    sources = [together.slice(start, len(one.indices)) for start, one in zip(starts, bins, strict=False)]
+    require_room(table, sum(map(Removals.least_bytes, sources)))
+    layout = FileFormat(
+        plan.schema,
+        snapshot.partition_columns,
+        _COMPRESSION,
+        indexed_columns_of(snapshot.configuration),
+        plan.target_bytes,
+        row_ids=RowIdColumns.of(snapshot.metadata, snapshot.protocol),
+    )
+    owner = transaction_id or table.new_transaction_id()
+    tag = f"{owner}-{label}" if label else owner
+    rewriter = Rewriter(table.store, snapshot.version, plan.schema, layout, tag, plan.order, check, is_clustered=plan.is_clustered)
+    change = partial(_change, table, plan, owner, sources)
+    lookout = _Lookout(
+        table, snapshot.version, lambda: change([_yet_unwritten(each, plan) for each in sources]), at_once=plan.terms.if_version is not None
+    )
+    return StagedCompaction(table, change(_written(rewriter, bins, sources, lookout)), rewriter)
 
 
 class _Lookout:
@@ -383,7 +319,7 @@ class _Lookout:
         self._table = table
         self._outline = outline
         self._clock = table.clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._next_s = self._clock.monotonic_s() + (0 if at_once else _LOOK_EVERY_S)
         self._through = version
 
@@ -406,9 +342,9 @@ class _Lookout:
             self._next_s = self._clock.monotonic_s() + max(_LOOK_EVERY_S, _PART_OF_TIME * took_s)
 
 
-def _yet_unwritten(sources: pa.Table, rewriting: _Rewriting) -> Output:
+def _yet_unwritten(sources: pa.Table, plan: _Plan) -> Output:
     """A bin's expected result, as far as it matters for conflicts: whether it says where rows went."""
-    if rewriting.order:
+    if plan.order:
         return Output((), None)
     counts = map(record_count, sources.column("stats").to_pylist())
     return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
@@ -423,12 +359,7 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table
         return rewriter.rewrite(*piece)
 
     try:
-        with ThreadPoolExecutor(min(_WRITERS, len(bins)), thread_name_prefix="sluice-compact") as pool:
-            try:
-                return list(pool.map(within_this_call(write), zip(range(len(bins)), bins, sources, strict=True)))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        return at_once(within_this_call(write), list(zip(range(len(bins)), bins, sources, strict=True)), _WRITERS, "sluice-compact")
     except BaseException:
         rewriter.discard()
         raise
@@ -436,10 +367,13 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table
 
 def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
     """The commit: removes every source, saying where its rows went, and adds the new files."""
-    snapshot, rewriting = plan.snapshot, plan.rewriting
-    now_ms, columns = table.clock.now_ms(), list(map(dotted, rewriting.order))
+    snapshot = plan.snapshot
+    now_ms, columns = table.clock.now_ms(), list(map(dotted, plan.order))
     # With vectors a delete leaves its file in place, so it is distinguished from changes of the file's other rows.
-    is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
+    reads = Reads()
+    if not deletion_vectors(snapshot.protocol, snapshot.metadata):
+        is_listed = sum(files.num_rows for files in sources) <= LISTED_MAX
+        reads = Reads(files=tuple(path for files in sources for path in files["path"].to_pylist()) if is_listed else None)
     actions: list[Collection[Action]] = []
     for files, output in zip(sources, outputs, strict=True):
         actions += [Removals(files, now_ms, moves=output.moves, data_change=False), output.adds]
@@ -448,27 +382,20 @@ def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: 
         operation="OPTIMIZE",
         snapshot=snapshot,
         actions=Actions(*actions),
-        reads=Reads(files=() if is_row_level else _listed(sources)),
+        reads=reads,
         parameters={
-            "predicate": json.dumps([] if rewriting.where is None else [rewriting.where]),
-            "zOrderBy": json.dumps([] if rewriting.is_clustered else columns),
-            **({"clusterBy": json.dumps(columns), "isFull": str(rewriting.mode == "full").lower()} if rewriting.is_clustered else {}),
+            "predicate": json.dumps([] if plan.where is None else [plan.where]),
+            "zOrderBy": json.dumps([] if plan.is_clustered else columns),
+            **({"clusterBy": json.dumps(columns), "isFull": str(plan.mode == "full").lower()} if plan.is_clustered else {}),
             "auto": "false",
-            "mode": rewriting.mode,
+            "mode": plan.mode,
         },
         metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
         schema=plan.schema,
         terms=plan.terms if plan.terms.if_version is None else replace(plan.terms, if_version=snapshot.version),
         # every policy allows clustering beside an INSERT, so its class is one that does, too
-        kind=Kind.MAJOR if rewriting.mode == "major" and not rewriting.order else Kind.MINOR,
+        kind=Kind.MAJOR if plan.mode == "major" and not plan.order else Kind.MINOR,
     )
-
-
-def _listed(sources: Sequence[pa.Table]) -> tuple[str, ...] | None:
-    """The paths of all files; None if there are more than a footprint lists."""
-    if sum(files.num_rows for files in sources) > LISTED_MAX:
-        return None
-    return tuple(path for files in sources for path in files["path"].to_pylist())
 
 
 def _metrics(removed: Sequence[pa.Table], added: Sequence[AddFile]) -> dict[str, str]:

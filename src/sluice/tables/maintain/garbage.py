@@ -98,12 +98,15 @@ class Shown:
     needed: set[str] = field(default_factory=set[str])
     replaced: set[str] = field(default_factory=set[str])
 
-    def add_files(self, snapshot: Snapshot) -> None:
-        """The live files of a version are needed."""
-        self.needed.update(self._keys(snapshot.files))
+    def add_files(self, snapshot: Snapshot, cutoff_ms: int | None = None) -> None:
+        """The live files of a version are needed.
 
-    def add_tombstones(self, snapshot: Snapshot, cutoff_ms: int) -> None:
-        """Files that were removed after `cutoff_ms` are needed by earlier versions; a removal without a time counts as old."""
+        With `cutoff_ms`, so are those removed after it, by earlier versions; those removed before count as replaced, and so do removals
+        without a time.
+        """
+        self.needed.update(self._keys(snapshot.files))
+        if cutoff_ms is None:
+            return
         removed = snapshot.tombstones
         # check: replaced-files-are-kept-for-a-time (cutoff_ms -> 2**62)
         recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), cutoff_ms)
@@ -116,9 +119,11 @@ class Shown:
         self.needed.update(self.replaced - gone)
         self.replaced &= gone
 
-    def add_names(self, uris: Iterable[str]) -> None:
-        """Files that are named elsewhere."""
-        self.needed.update(key for uri in uris if (key := key_inside(self.location, uri)) is not None)
+    def add_named_by(self, commits: Iterable[tuple[int, Iterable[Action]]]) -> None:
+        """The files that commits removed are needed, and their change data."""
+        for _, actions in commits:
+            uris = (action.path for action in actions if isinstance(action, (RemoveFile, AddCDCFile)))
+            self.needed.update(key for uri in uris if (key := key_inside(self.location, uri)) is not None)
 
     def _keys(self, files: pa.Table) -> Iterator[str]:
         for uri in files.column("path").to_pylist():
@@ -132,14 +137,6 @@ class Shown:
                 yield key
 
 
-def named_by(commits: Iterable[Iterable[Action]]) -> Iterator[str]:
-    """The files that commits removed, and their change data."""
-    for actions in commits:
-        for action in actions:
-            if isinstance(action, (RemoveFile, AddCDCFile)):
-                yield action.path
-
-
 def candidates(
     objects: Iterable[ObjectInfo], shown: Shown, partition_columns: Sequence[str], unfinished: Iterable[Unfinished] = ()
 ) -> list[Candidate]:
@@ -149,13 +146,13 @@ def candidates(
     found: list[Candidate] = []
     for each in listed:
         reason = _reason(each.key, partition_columns)
-        if reason is None or each.key in shown.needed or (nested and _below(each.key, nested)):
+        if reason is None or each.key in shown.needed or each.key.startswith(nested):
             continue
         found.append(Candidate(each, reason, *_owner(each.key)))
     for begun in unfinished:
         folder = begun.key.rpartition("/")[0]
         ours = f"{folder}/".startswith(LOG_FOLDER) or _reason(f"{folder}/file" if folder else "file", partition_columns) is not None
-        if ours and not (nested and _below(begun.key, nested)):
+        if ours and not begun.key.startswith(nested):
             info = ObjectInfo(begun.key, 0, begun.begun_ms)
             found.append(Candidate(info, Reason.UNFINISHED, *_owner(begun.key), begun))
     return found
@@ -167,10 +164,6 @@ def _owner(key: str) -> tuple[Owner | None, int]:
     return (None, 0) if transaction is None else (owner_of(transaction), term_of(transaction))
 
 
-def _below(key: str, folders: set[str]) -> bool:
-    return any(key.startswith(folder) for folder in folders)
-
-
 def _reason(key: str, partition_columns: Sequence[str]) -> Reason | None:
     """The reason for an object if it is garbage; None for objects that are not the table's."""
     if key.startswith(STAGED_FOLDER):
@@ -178,20 +171,19 @@ def _reason(key: str, partition_columns: Sequence[str]) -> Reason | None:
     if key.startswith(PROBE_PREFIX):
         return Reason.ORPHAN
     changes = key.startswith(CHANGE_DATA_FOLDER)
-    parts = (key[len(CHANGE_DATA_FOLDER) :] if changes else key).split("/")
-    if any(part[0] in "_." and not any(part.startswith(f"{column}=") for column in partition_columns) for part in parts):
+    if is_hidden(key.removeprefix(CHANGE_DATA_FOLDER), partition_columns):
         return None
     return Reason.CHANGES if changes else Reason.ORPHAN
 
 
+def is_hidden(key: str, partition_columns: Sequence[str]) -> bool:
+    """Whether a folder of a key, or its name, says that it is no data file; the folders of partition columns do not."""
+    own = tuple(f"{column}=" for column in partition_columns)
+    return any(part[0] in "_." and not part.startswith(own) for part in key.split("/"))
+
+
 def judge(
-    found: Iterable[Candidate],
-    shown: Shown,
-    *,
-    gone: dict[Owner, int | None],
-    busy: frozenset[Owner],
-    cutoff_ms: int,
-    created_ms: int,
+    found: Iterable[Candidate], shown: Shown, *, gone: dict[Owner, int | None], busy: frozenset[Owner], cutoff_ms: int, created_ms: int
 ) -> Iterator[Garbage]:
     """The candidates that are garbage, or would be if they were the table's (Reason.FOREIGN).
 
@@ -209,7 +201,9 @@ def judge(
             brief = each.unfinished is not None or key.startswith(PROBE_PREFIX)  # another client may be using it now
             # check: files-of-others-go-by-age (always)
             if each.info.modified_ms < (cutoff_ms - _DAY_MS if brief else cutoff_ms):
-                ours = _by_sluice(key) or _by_an_engine(each.info, created_ms)
+                # in the log's folder, or a file being written
+                by_sluice = key.startswith(LOG_FOLDER) or key.rpartition("/")[2].startswith(_OUR_TEMPORARY)
+                ours = by_sluice or _by_an_engine(each.info, created_ms)
                 # check: foreign-files-need-a-word (without if ours else Reason.FOREIGN)
                 yield Garbage(key, size, each.reason if ours else Reason.FOREIGN, each.unfinished)
         elif each.owner in gone and each.owner not in busy:
@@ -217,11 +211,6 @@ def judge(
             # check: present-terms-are-kept (always)
             if before is None or each.term < before:
                 yield Garbage(key, size, each.reason, each.unfinished)
-
-
-def _by_sluice(key: str) -> bool:
-    """Whether a name without a transaction id is one of sluice's: in the log's folder, or a file being written."""
-    return key.startswith(LOG_FOLDER) or key.rpartition("/")[2].startswith(_OUR_TEMPORARY)
 
 
 def _by_an_engine(info: ObjectInfo, created_ms: float) -> bool:
@@ -241,9 +230,9 @@ def belongs_to(info: ObjectInfo, shown: Shown, created_ms: float) -> bool:
     return id_in(key) is not None or _by_an_engine(info, created_ms)
 
 
-def inner_tables(objects: Iterable[ObjectInfo]) -> set[str]:
+def inner_tables(objects: Iterable[ObjectInfo]) -> tuple[str, ...]:
     """The sub-folders that are tables of their own."""
-    return {key[: key.rindex("/" + LOG_FOLDER) + 1] for each in objects if "/" + LOG_FOLDER in (key := each.key)}
+    return tuple({key[: key.rindex("/" + LOG_FOLDER) + 1] for each in objects if "/" + LOG_FOLDER in (key := each.key)})
 
 
 def first_stranger(objects: Iterable[ObjectInfo]) -> str | None:
@@ -253,8 +242,11 @@ def first_stranger(objects: Iterable[ObjectInfo]) -> str | None:
     sluice to create the table.
     """
     for each in objects:
-        hidden = any(part[0] in "_." for part in each.key.split("/"))
         # check: no-table-around-a-table (without or "/" + LOG_FOLDER in each.key)
-        if not each.key.startswith(LOG_FOLDER) and (not hidden or "/" + LOG_FOLDER in each.key) and id_in(each.key) is None:
+        if (
+            not each.key.startswith(LOG_FOLDER)
+            and (not is_hidden(each.key, ()) or "/" + LOG_FOLDER in each.key)
+            and id_in(each.key) is None
+        ):
             return each.key
     return None

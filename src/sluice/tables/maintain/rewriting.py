@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 from ...storage.actions import AddFile
 from ...storage.actions.clustering import CLUSTERING_PROVIDER, cluster_tags
 from ...storage.actions.clustering import Path as ColumnPath
-from ...storage.actions.lineage import Moved
+from ...storage.actions.file_removals import Moved
 from ...storage.data.datafiles import FileFormat, OpenFile
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, StorageFull
-from ...storage.schema.partitions import PartitionKey
+from ...storage.schema.partitions import PartitionKey, path_to_uri
 from ...storage.schema.schema import PrimitiveType, StructType
 from ...storage.stores.objects import ObjectStore
 from ...storage.threads import threads
@@ -78,10 +78,15 @@ def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
     bits = min(_BITS_MAX, _WORD_BITS // len(columns))
     z: Any = None
     for number, column in enumerate(columns):
-        ranks = _scaled_ranks(column, bits)
+        # How many rows have a smaller value, scaled to [0, 2**bits); equal values have equal ranks, nulls have 0.
+        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="min")  # from 1; nulls would be last
+        before = pc.add(pc.subtract(ranks, _word(1)), pa.scalar(column.null_count, pa.uint64()))
+        is_null = pc.is_null(column)
+        is_null = is_null.combine_chunks() if isinstance(is_null, pa.ChunkedArray) else is_null
+        scaled = pc.divide(pc.shift_left(pc.if_else(is_null, _word(0), before), _word(bits)), _word(max(1, len(column))))
         for bit in range(bits):
             place = bit * len(columns) + len(columns) - 1 - number
-            part = pc.shift_left(pc.bit_wise_and(pc.shift_right(ranks, _word(bit)), _word(1)), _word(place))
+            part = pc.shift_left(pc.bit_wise_and(pc.shift_right(scaled, _word(bit)), _word(1)), _word(place))
             z = part if z is None else pc.bit_wise_or(z, part)
     return z
 
@@ -89,18 +94,6 @@ def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
 def z_positions(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
     """For each row its position in the new order, from 0; rows at the same place keep their order."""
     return pc.sort_indices(pc.sort_indices(z_values(columns)))
-
-
-def _scaled_ranks(column: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
-    """How many rows have a smaller value, scaled to [0, 2**bits); equal values have equal ranks, nulls have 0."""
-    ranks = pc.rank(column, sort_keys="ascending", tiebreaker="min")  # from 1; nulls would be last
-    before = pc.add(pc.subtract(ranks, _word(1)), pa.scalar(column.null_count, pa.uint64()))
-    before = pc.if_else(_flat(pc.is_null(column)), _word(0), before)
-    return pc.divide(pc.shift_left(before, _word(bits)), _word(max(1, len(column))))
-
-
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _word(number: int) -> pa.Scalar:
@@ -139,52 +132,55 @@ class Rewriter:
     z_order: tuple[ColumnPath, ...]
     check: Callable[[], None]
     is_clustered: bool = False
-    _started: list[OpenFile] = field(default_factory=list)
+    begun: list[OpenFile] = field(default_factory=list)
+    """All new files so far."""
 
     def rewrite(self, number: int, one: Bin, sources: pa.Table) -> Output:
         """Write the live rows of a bin's files, `sources`, to new files; `number` distinguishes the bins of a transaction."""
         if self.z_order:
             return self._in_z_order(number, one, sources)
-        return self._in_order(number, one, sources)
+        files, rows_max = one.file_count(self.layout.target_file_bytes), None
+        if files > 1:
+            rows_max = math.ceil(sum(batch.num_rows for batch in self._scan.batches(sources, self._columns()[:1])) / files)
+        out = _Sequence(self, one.partition, number, rows_max)
+        moves: list[list[Moved]] = [[] for _ in one.indices]
+        for source, rows in self._live_rows(sources):
+            of_source = moves[source]
+            for path, offset, count in out.add(rows):
+                last = of_source[-1] if of_source else None
+                if last is not None and last.path == path:  # neighbours there, too
+                    of_source[-1] = replace(last, count=last.count + count)
+                else:
+                    of_source.append(Moved(path, 0 if last is None else last.first + last.count, count, offset))
+        return Output(out.close(), tuple(map(tuple, moves)))
 
     def discard(self) -> None:
         """Remove everything written so far."""
-        for file in self._started:
+        for file in self.begun:
             file.discard()
         # Files that cannot be deleted now are found later by the transaction's id; the pending error matters more.
         with suppress(SluiceError):
-            for file in self._started:
+            for file in self.begun:
                 self.store.delete(file.key)
-
-    def _in_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
-        count = one.file_count(self.layout.target_file_bytes)
-        rows_max = None
-        if count > 1:
-            rows_max = math.ceil(sum(batch.num_rows for batch in self._scan.batches(sources, self._columns()[:1])) / count)
-        out = _Sequence(self, one.partition, number, rows_max)
-        moves: list[list[tuple[int, Moved]]] = [[] for _ in one.indices]
-        taken = [0] * len(one.indices)
-        for source, rows in self._live_rows(sources):
-            for part, offset, piece in out.add(rows):
-                moves[source].append((part, Moved("", taken[source], piece, offset)))
-                taken[source] += piece
-        adds = out.close()
-        return Output(adds, tuple(_joined(each, adds) for each in moves))
 
     def _in_z_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
         columns = list(dict.fromkeys(path[0] for path in self.z_order))
         keys = [batch for _, batch in self._live_rows(sources, columns)]
         if not keys:
             return Output((), None)
-        positions = z_positions([_at(pa.concat_tables(keys), path) for path in self.z_order])
-        del keys
+        rows = pa.concat_tables(keys)
+        # null where a struct on the way is
+        positions = z_positions(
+            [rows[path[0]] if len(path) == 1 else pc.struct_field(rows[path[0]], list(path[1:])) for path in self.z_order]
+        )
+        del keys, rows
         count = one.file_count(self.layout.target_file_bytes)
         share = math.ceil(len(positions) / count)
         out = _Sequence(self, one.partition, number, share)
         starts = range(0, len(positions), share)
         for first in range(0, len(starts), _DEALT_MAX):
             for rows in self._dealt(sources, positions, starts[first : first + _DEALT_MAX], share):
-                step = _rows_in(rows, self.layout.row_group_bytes)
+                step = max(1, rows.num_rows * self.layout.row_group_bytes // max(1, rows.nbytes))
                 for start in range(0, rows.num_rows, step):
                     out.add(rows.slice(start, step))
         adds = out.close()
@@ -242,83 +238,79 @@ class Rewriter:
                 self.check()
                 number, fetched = ahead.popleft()
                 fetch(1)
-                pieces = self._streamed(sources.slice(number, 1), wanted) if fetched is None else iter([fetched.result()])
-                yield from ((number, rows) for rows in pieces if rows.num_rows)
-
-    def _streamed(self, source: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
-        for batch in self._scan.batches(source, columns):
-            self.check()
-            yield pa.Table.from_batches([batch])
-
-    def _start(self, partition: PartitionKey, number: int, part: int) -> OpenFile:
-        name = f"part-{number:05d}-{self.tag}-c{part:03d}{self.layout.suffix}"
-        file = OpenFile(self.store, self.layout, partition, name)
-        self._started.append(file)
-        return file
+                pieces: Iterator[pa.Table]
+                if fetched is None:
+                    pieces = (pa.Table.from_batches([batch]) for batch in self._scan.batches(sources.slice(number, 1), wanted))
+                else:
+                    pieces = iter([fetched.result()])
+                for rows in pieces:
+                    self.check()
+                    if rows.num_rows:
+                        yield number, rows
 
 
+@dataclass(slots=True)
 class _Sequence:
     """New files of one partition, filled one after the other: each with `rows_max` rows (None: all in one)."""
 
-    def __init__(self, rewriter: Rewriter, partition: PartitionKey, number: int, rows_max: int | None) -> None:
-        self._rewriter = rewriter
-        self._partition = partition
-        self._number = number
-        self._rows_max = rows_max
-        self._open: OpenFile | None = None
-        self._rows = 0
-        self._adds: list[AddFile] = []
+    rewriter: Rewriter
+    partition: PartitionKey
+    number: int
+    rows_max: int | None
+    _open: OpenFile | None = None
+    _adds: list[AddFile] = field(default_factory=list)
 
-    def add(self, rows: pa.Table) -> list[tuple[int, int, int]]:
-        """Add rows; returns (new file, physical row where they begin, how many) for each piece."""
-        pieces: list[tuple[int, int, int]] = []
-        layout = self._rewriter.layout
+    def add(self, rows: pa.Table) -> list[tuple[str, int, int]]:
+        """Add rows; returns (path of the new file, physical row where they begin, how many) for each piece."""
+        pieces: list[tuple[str, int, int]] = []
+        rewriter, layout = self.rewriter, self.rewriter.layout
         while rows.num_rows:
             if self._open is None:
-                self._open = self._rewriter._start(self._partition, self._number, len(self._adds))
-            piece = rows if self._rows_max is None else rows.slice(0, self._rows_max - self._rows)
-            self._open.add(piece, piece.nbytes)
-            pieces.append((len(self._adds), self._rows, piece.num_rows))
-            self._rows += piece.num_rows
-            if self._open.pending_bytes >= layout.row_group_bytes:
-                self._open.flush()
-            if self._rows == self._rows_max:
-                self._finish(self._open)
+                name = f"part-{self.number:05d}-{rewriter.tag}-c{len(self._adds):03d}{layout.suffix}"
+                self._open = OpenFile(rewriter.store, layout, self.partition, name)
+                rewriter.begun.append(self._open)
+            file = self._open
+            piece = rows if self.rows_max is None else rows.slice(0, self.rows_max - file.rows)
+            pieces.append((path_to_uri(file.key), file.rows, piece.num_rows))
+            file.add(piece, piece.nbytes)
+            if file.pending_bytes >= layout.row_group_bytes:
+                file.flush()
+            if file.rows == self.rows_max:
+                self.close()
             rows = rows.slice(piece.num_rows)
         return pieces
 
     def close(self) -> tuple[AddFile, ...]:
+        """Make the open file visible; returns all files."""
         if self._open is not None:
-            self._finish(self._open)
+            self._adds.append(replace(self._open.close(), data_change=False))
+            self._open = None
         return tuple(self._adds)
 
-    def _finish(self, file: OpenFile) -> None:
-        self._adds.append(replace(file.close(), data_change=False))
-        self._open, self._rows = None, 0
 
-
+@dataclass(slots=True)
 class _Deck:
     """Rows of one future file, on the local disk; the last column is their new position."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer: pa.RecordBatchStreamWriter | None = None
+    path: Path
+    _writer: pa.RecordBatchStreamWriter | None = None
 
     def add(self, rows: pa.Table) -> None:
-        with _room_for(self._path):
-            if self._writer is None:
+        with _room_for(self.path):
+            writer = self._writer
+            if writer is None:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")
-                self._writer = pa.ipc.new_stream(str(self._path), rows.schema, options=options)
-            self._writer.write_table(rows)
+                writer = self._writer = pa.ipc.new_stream(str(self.path), rows.schema, options=options)
+            writer.write_table(rows)
 
     def close(self) -> None:
         if self._writer is not None:
-            with _room_for(self._path):
+            with _room_for(self.path):
                 self._writer.close()
 
     def sorted(self) -> pa.Table:
         """All of them by position, without that column. Every deck got at least one row."""
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as reader:
+        with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
             rows = reader.read_all()
         last = rows.num_columns - 1
         return rows.take(pc.sort_indices(rows.column(last))).remove_column(last)
@@ -345,27 +337,3 @@ def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> N
     for run in runs.to_pylist():
         decks[run["values"]].add(rows.slice(start, run["counts"]))
         start += run["counts"]
-
-
-def _at(rows: pa.Table, path: ColumnPath) -> pa.ChunkedArray:
-    """The column at a path; null where a struct on the way is."""
-    column = rows.column(path[0])
-    return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
-
-
-def _joined(moves: Sequence[tuple[int, Moved]], adds: Sequence[AddFile]) -> tuple[Moved, ...]:
-    """Moves with their files' paths; those of one source into one file are neighbours, and are joined."""
-    joined: list[Moved] = []
-    for part, move in moves:
-        path = adds[part].path
-        last = joined[-1] if joined else None
-        if last is not None and last.path == path:
-            joined[-1] = replace(last, count=last.count + move.count)
-        else:
-            joined.append(replace(move, path=path))
-    return tuple(joined)
-
-
-def _rows_in(rows: pa.Table, nbytes: int) -> int:
-    rows_of_that_size: int = rows.num_rows * nbytes // max(1, rows.nbytes)
-    return max(1, rows_of_that_size)

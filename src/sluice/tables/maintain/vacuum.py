@@ -29,7 +29,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -59,7 +58,7 @@ from ...storage.log.timetravel import version_at
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from ..client.open_table import OpenTable
 from ..client.time_limits import in_time
-from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
+from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge
 
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3600 * 1000
@@ -116,8 +115,7 @@ def vacuum(
     reports, and needs no write table. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises
     InvalidRequest; Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
-    clock = table.clock  # raises for a table that was opened to read
-    limit = None if timeout_s is None else Deadline.of(timeout_s, clock)
+    limit = None if timeout_s is None else Deadline.of(timeout_s, table.clock)
     run = _Run(table, retain_hours, dry_run, force, include_foreign, limit)
     if run.limit is None:
         return run.work()
@@ -154,9 +152,9 @@ class _Run:
             if not dry_run:
                 raise
             now_ms, full = table.clock.now_ms(), False  # what only looks needs no write table
-        candidates = _find(table, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
-        garbage = [each for each in candidates if self.include_foreign or each.reason is not Reason.FOREIGN]
-        foreign = () if self.include_foreign else tuple(each for each in candidates if each.reason is Reason.FOREIGN)
+        judged = self._find(now_ms, retention_ms, own_ms)
+        garbage = [each for each in judged if self.include_foreign or each.reason is not Reason.FOREIGN]
+        foreign = () if self.include_foreign else tuple(each for each in judged if each.reason is Reason.FOREIGN)
         self.check()
         log_files = expired_log(table, now_ms)
         if not dry_run:
@@ -179,6 +177,45 @@ class _Run:
             deleted=self.deleted,
         )
 
+    def _find(self, now_ms: int, retention_ms: int, own_ms: int) -> list[Garbage]:
+        """The garbage, and the old files that nothing accounts for."""
+        table, cutoff_ms = self.table, now_ms - retention_ms
+        self.check()
+        begun = _unfinished(table.store)
+        listed: list[ObjectInfo] = []
+        for each in table.store.list_from("", recursive=True):
+            if len(listed) % _LISTED_AT_ONCE == 0:
+                self.check()
+            listed.append(each)
+        self.check()
+        first = table.read(consistency="latest")
+        shown = Shown(table.location)
+        shown.add_files(first, cutoff_ms)
+        found = candidates(listed, shown, first.partition_columns, begun)
+        owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
+        plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
+        gone, busy = gone_and_busy(table, owners, plans_before_ms, dry_run=self.dry_run)
+        self.check()
+        # check: latest-is-read-last (table.read(consistency="latest") -> first)
+        last = table.read(consistency="latest")
+        shown.add_files(last, cutoff_ms)
+        _add_named(table, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
+        self.check()
+        horizon = _horizon_of(table, cutoff_ms, last)
+        # check: a-removal-counts-from-its-version
+        shown.keep_what_went_after(horizon)
+        # check: horizon-before-pins (after the next)
+        if not self.dry_run:
+            raise_horizon(table.context, horizon.version, cutoff_ms)
+        if not _add_pinned(table, shown):
+            return []
+        # check: what-is-followed-is-kept
+        _add_followed(table, shown, last)
+        # check: restored-files-are-seen
+        shown.add_files(table.read(consistency="latest"))
+        created_ms = last.metadata.created_time or 0
+        return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
+
     def _delete(self, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:
         """Delete, between two commits that record it, like Delta's VACUUM; no commits if there is nothing to delete.
 
@@ -186,7 +223,6 @@ class _Run:
         """
         if not garbage:
             return
-        table = self.table
         parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
         sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
         if not full:
@@ -194,9 +230,17 @@ class _Run:
         with ThreadPoolExecutor(_OBJECTS_AT_ONCE, thread_name_prefix="sluice-vacuum") as pool:
             for start in range(0, len(garbage), _DELETED_AT_ONCE):
                 some = garbage[start : start + _DELETED_AT_ONCE]
-                for _ in pool.map(partial(_remove, table.store, self.check), some):
+                for _ in pool.map(self._remove, some):
                     self.deleted += 1
         self._note("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
+
+    def _remove(self, garbage: Garbage) -> None:
+        self.check()
+        store = self.table.store
+        if garbage.unfinished is None:
+            store.delete(garbage.key)
+        elif isinstance(store, KeepsUnfinished):
+            store.abandon(garbage.unfinished)
 
     def _note(self, operation: str, parameters: dict[str, str], metrics: dict[str, str], *, ack: str = "published") -> None:
         self.check()
@@ -242,44 +286,6 @@ def _now_of(store: ObjectStore) -> tuple[int, bool]:
     return max((each.modified_ms for each in store.list_from(LOG_FOLDER)), default=0), full
 
 
-def _find(table: OpenTable, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool, check: Callable[[], None]) -> list[Garbage]:
-    """The garbage, and the old files that nothing accounts for; `check` raises when the time is over."""
-    cutoff_ms = now_ms - retention_ms
-    check()
-    begun = _unfinished(table.store)
-    listed = _listed(table.store, check)
-    check()
-    first = table.read(consistency="latest")
-    shown = Shown(table.location)
-    shown.add_files(first)
-    shown.add_tombstones(first, cutoff_ms)
-    found = candidates(listed, shown, first.partition_columns, begun)
-    owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
-    plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
-    gone, busy = gone_and_busy(table, owners, plans_before_ms, dry_run=dry_run)
-    check()
-    # check: latest-is-read-last (table.read(consistency="latest") -> first)
-    last = table.read(consistency="latest")
-    shown.add_files(last)
-    shown.add_tombstones(last, cutoff_ms)
-    _add_named(table, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
-    check()
-    horizon = _horizon_of(table, cutoff_ms, last)
-    # check: a-removal-counts-from-its-version
-    shown.keep_what_went_after(horizon)
-    # check: horizon-before-pins (after the next)
-    if not dry_run:
-        raise_horizon(table.context, horizon.version, cutoff_ms)
-    if not _add_pinned(table, shown):
-        return []
-    # check: what-is-followed-is-kept
-    _add_followed(table, shown, last)
-    # check: restored-files-are-seen
-    shown.add_files(table.read(consistency="latest"))
-    created_ms = last.metadata.created_time or 0
-    return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
-
-
 def _horizon_of(table: OpenTable, cutoff_ms: int, latest: Snapshot) -> Snapshot:
     """The version from which on all files are kept: the last one of `cutoff_ms`, or the first that can be read where that is later."""
     if cutoff_ms >= latest.timestamp_ms:
@@ -289,15 +295,6 @@ def _horizon_of(table: OpenTable, cutoff_ms: int, latest: Snapshot) -> Snapshot:
     except VersionNotFound as edge:
         version = int(edge.details.get("version", latest.version))
     return latest if version >= latest.version else table.at(version)
-
-
-def _listed(store: ObjectStore, check: Callable[[], None]) -> list[ObjectInfo]:
-    listed: list[ObjectInfo] = []
-    for each in store.list_from("", recursive=True):
-        if len(listed) % _LISTED_AT_ONCE == 0:
-            check()
-        listed.append(each)
-    return listed
 
 
 def _unfinished(store: ObjectStore) -> list[Unfinished]:
@@ -311,14 +308,6 @@ def _unfinished(store: ObjectStore) -> list[Unfinished]:
         return []
 
 
-def _remove(store: ObjectStore, check: Callable[[], None], garbage: Garbage) -> None:
-    check()
-    if garbage.unfinished is None:
-        store.delete(garbage.key)
-    elif isinstance(store, KeepsUnfinished):
-        store.abandon(garbage.unfinished)
-
-
 def _add_named(table: OpenTable, shown: Shown, candidates: Sequence[Candidate], last: Snapshot, cutoff_ms: int, *, whole: bool) -> None:
     """Add what commits within retention name and the snapshot lacks: change data, and tombstones that a checkpoint dropped."""
     changes = [each for each in candidates if each.reason is Reason.CHANGES and each.info.modified_ms >= cutoff_ms]
@@ -330,7 +319,7 @@ def _add_named(table: OpenTable, shown: Shown, candidates: Sequence[Candidate], 
     published = max(listing.commits, default=-1)
     versions = sorted({*range(first, last.version + 1), *range(published + 1, last.version + 1)})
     # check: change-data-is-kept
-    shown.add_names(named_by(actions for _, actions in table.log.commits(versions)))
+    shown.add_named_by(table.log.commits(versions))
 
 
 def _add_followed(table: OpenTable, shown: Shown, last: Snapshot) -> None:
@@ -342,7 +331,7 @@ def _add_followed(table: OpenTable, shown: Shown, last: Snapshot) -> None:
         shown.keep_what_went_after(table.at(max(first, 0)))
         for start in range(first + 1, last.version + 1, _COMMITS_AT_ONCE):
             versions = range(start, min(start + _COMMITS_AT_ONCE, last.version + 1))
-            shown.add_names(named_by(actions for _, actions in table.log.commits(versions)))
+            shown.add_named_by(table.log.commits(versions))
     except (VersionNotFound, LogGap) as gone:
         _log.info("the position of a consumer at version %d of %s keeps nothing: %s", first, table.location, gone)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,17 +26,15 @@ from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, adds_of, picked
 from ...storage.actions.records import merged, wide
 from ...storage.actions.uris import absolute, object_at
-from ...storage.data.footers import read_footer
 from ...storage.data.scan import TableScan
-from ...storage.data.statistics import Leaf, StatsCollector, leaves
+from ...storage.data.statistics import Leaf, StatsCollector, leaves, read_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.evolution import field_at
-from ...storage.schema.schema import StructType, parse_schema
-from ..client.clustering_rules import path_of
+from ...storage.schema.schema import StructType, field_at, parse_schema
+from ...storage.threads import at_once
 from ..client.open_table import OpenTable
-from ..client.property_rules import indexed_columns_of
+from ..client.property_rules import indexed_columns_of, path_of
 from ..write.requirements import snapshot_for_change
 from .restoring import alone
 
@@ -77,11 +74,7 @@ class _Found:
     read_rows: bool
 
 
-def analyze(
-    table: OpenTable,
-    columns: str | Iterable[str] | None,
-    terms: Terms,
-) -> Analysis:
+def analyze(table: OpenTable, columns: str | Iterable[str] | None, terms: Terms) -> Analysis:
     """Give the files of the latest version the statistics that they lack, of these columns (None: those that have statistics).
 
     The terms' time is that of each commit. With `if_version` nothing may come between that version and its commits. Raises
@@ -96,7 +89,9 @@ def analyze(
     for share in _shares(snapshot, leaves_of_interest):
         own = [add for add in share if absolute(table.location, add.path) is None]
         elsewhere += len(share) - len(own)
-        completed = [each for each in work.done(own) if each.stats != each.add.stats]
+        completed = [
+            each for each in at_once(within_this_call(work.found), own, _READERS, "sluice-analyze") if each.stats != each.add.stats
+        ]
         lacking += len(own)
         rows += sum(each.read_rows for each in completed)
         footers += sum(not each.read_rows for each in completed)
@@ -174,20 +169,16 @@ class _Work:
     schema: StructType
     wanted: tuple[Leaf, ...]
 
-    def done(self, adds: Sequence[AddFile]) -> list[_Found]:
-        """The statistics of files, in their order."""
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-analyze") as pool:
-            try:
-                return list(pool.map(within_this_call(self._found), adds))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def _found(self, add: AddFile) -> _Found:
+    def found(self, add: AddFile) -> _Found:
+        """The statistics of a file, from its footer or else from its rows."""
         text = merged(add.stats, self._of_footer(add))
         read_rows = lacks(text, self.wanted)
         if read_rows:
-            text = merged(text, self._of_rows(add))
+            scan = TableScan(self.table.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
+            collector = StatsCollector(self._columns, self.snapshot.partition_columns, -1)
+            for batch in scan.batches(add_rows([replace(add, deletion_vector=None)]), self._columns.names):
+                collector.update(pa.Table.from_batches([batch]))
+            text = merged(text, collector.to_json())
         # counts and bounds are those of all rows, also of deleted ones
         return _Found(add, text if add.deletion_vector is None else wide(text), read_rows)
 
@@ -202,13 +193,6 @@ class _Work:
         except SchemaMismatch as strange:
             _log.info("the footer of %s has no usable statistics: %s", add.path, strange)
             return None
-
-    def _of_rows(self, add: AddFile) -> str:
-        scan = TableScan(self.table.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
-        collector = StatsCollector(self._columns, self.snapshot.partition_columns, -1)
-        for batch in scan.batches(add_rows([replace(add, deletion_vector=None)]), self._columns.names):
-            collector.update(pa.Table.from_batches([batch]))
-        return collector.to_json()
 
 
 def _commit(table: OpenTable, files: Sequence[_Found], terms: Terms) -> Commit | None:

@@ -20,7 +20,6 @@ from ...coordinator.api import (
     CoordinatedTable,
     Deadline,
     Head,
-    Reads,
     TableName,
     Timeout,
     check_tree,
@@ -63,8 +62,8 @@ from ...storage.constants import (
     NAMED_MS_KEY,
     PROBE_PREFIX,
 )
+from ...storage.data.assignments import check_definitions
 from ...storage.data.constraints import Constraints
-from ...storage.data.filling import check_definitions
 from ...storage.data.row_ids import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceError, TableExists, TableNotFound
@@ -74,9 +73,8 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, check_new_schema, parse_schema, schema_to_json
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
-from ..client.clustering_rules import first_clustering
 from ..client.open_table import OpenTable, all_published, open_coordinated
-from ..client.property_rules import check_asked, check_settings, is_on, with_defaults
+from ..client.property_rules import check_asked, check_settings, first_clustering, is_on, with_defaults
 from ..maintain.garbage import first_stranger
 from ..write.redefinition import struct_of
 
@@ -143,16 +141,6 @@ def new_table(
     check_writable(new_protocol(struct, configuration), metadata)
     Constraints.of(struct, metadata)
     return NewTable(metadata, first_clustering(cluster_by, metadata))
-
-
-def first_actions(metadata: Metadata, clock_ms: int, clustering: Sequence[DomainMetadata] = ()) -> tuple[Action, ...]:
-    """The actions of a table's first version: its protocol, its metadata, how it is clustered, and where row ids begin, if it has them."""
-    features = {FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"} if clustering else {}
-    protocol = new_protocol(parse_schema(metadata.schema_string), {**metadata.configuration, **features})
-    # features requested by name are in the protocol now
-    kept = {key: value for key, value in metadata.configuration.items() if not key.startswith(FEATURE_PREFIX)}
-    metadata = replace(metadata, configuration=kept, created_time=clock_ms)
-    return (protocol, metadata, *clustering, *([first_domain()] if tracks_rows(metadata, protocol) else []))
 
 
 def _require_writable(store: ObjectStore) -> None:
@@ -251,13 +239,6 @@ def create(
     return table, commit_first(table, first_change(table, new, (), name, operation="CREATE TABLE"), timeout_s=timeout_s)
 
 
-def creation_parameters(new: NewTable) -> dict[str, str]:
-    """The parameters of a creation in the history: the columns by which the table is partitioned or clustered."""
-    columns = [dotted(path) for each in new.clustering for path in clustering_columns({each.domain: each})]
-    parameters = {"partitionBy": dumps(list(new.metadata.partition_columns)).decode()}
-    return {**parameters, "clusterBy": dumps(columns).decode()} if columns else parameters
-
-
 def first_change(
     table: OpenTable,
     new: NewTable,
@@ -267,22 +248,34 @@ def first_change(
     operation: str,
     row_ids: DomainMetadata | None = None,
 ) -> Change:
-    """The change that becomes version 0, with files; `operation` is its name in the history.
+    """The change that becomes version 0, with files: the table's protocol and metadata, and how it is clustered.
 
-    `row_ids` says where the ids of the files' rows end.
+    The metadata name its coordinator, and the table's `name`, if it gets one. `operation` is its name in the history. `row_ids` says
+    where the ids of the files' rows end.
     """
-    metadata = named_in_log(table, new.metadata, name)
-    actions = first_actions(metadata, table.clock.now_ms(), new.clustering)
-    if row_ids is not None:
-        actions = (*(each for each in actions if not isinstance(each, DomainMetadata) or each.domain != row_ids.domain), row_ids)
+    metadata = named_after_coordinator(table.context, new.metadata)
+    configuration = dict(metadata.configuration)
+    if name is not None:
+        configuration |= properties_of_name(str(name.name), name.named_ms, managed=name.managed)
+    features = {FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"} if new.clustering else {}
+    protocol = new_protocol(parse_schema(metadata.schema_string), {**configuration, **features})
+    # features requested by name are in the protocol now
+    kept = {key: value for key, value in configuration.items() if not key.startswith(FEATURE_PREFIX)}
+    metadata = replace(metadata, configuration=kept, created_time=table.clock.now_ms())
+    actions: list[Action] = [protocol, metadata, *new.clustering]
+    if row_ids is not None or tracks_rows(metadata, protocol):
+        actions.append(row_ids or first_domain())
+    parameters = {"partitionBy": dumps(list(metadata.partition_columns)).decode()}
+    columns = [dotted(path) for path in clustering_columns({each.domain: each for each in new.clustering})]
+    if columns:
+        parameters["clusterBy"] = dumps(columns).decode()
     return Change(
         table.new_transaction_id(),
         operation,
         None,
         Actions(actions, files),
-        reads=Reads(),
         terms=Terms(if_version=NOTHING_YET),
-        parameters=creation_parameters(new),
+        parameters=parameters,
         table_id=metadata.id,
     )
 
@@ -293,15 +286,6 @@ def commit_first(table: OpenTable, change: Change, *, timeout_s: Timeout) -> Com
         return submit(table, change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
         raise _created_meanwhile(table.address) from lost
-
-
-def named_in_log(table: OpenTable, metadata: Metadata, new: NewName | None) -> Metadata:
-    """The metadata of a new table, which names its coordinator and repeats the table's name, if it gets one."""
-    metadata = named_after_coordinator(table.context, metadata)
-    if new is None:
-        return metadata
-    named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
-    return replace(metadata, configuration={**metadata.configuration, **named})
 
 
 def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:
@@ -318,8 +302,8 @@ def finish_naming(address: TableAddress, name: TableName) -> None:
             register_name(CatalogClient.of(table.context), name, table.location, named_ms=int(configuration[NAMED_MS_KEY]))
 
 
-def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, Commit]]) -> tuple[OpenTable, bool]:
-    """The table, and whether it was there before: `create` makes it where the mode says so.
+def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, Commit]]) -> tuple[OpenTable, Commit | None]:
+    """The table, and the commit that made it, None if it was there before: `create` makes it where the mode says so.
 
     Raises InvalidRequest for an unknown mode, TableExists for "create", TableNotFound for "replace", and NotATable for a Delta table
     that is not attached.
@@ -327,17 +311,17 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
     if mode not in CREATION_MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(CREATION_MODES)}", mode=mode)
     if mode == "create":
-        return create()[0], False
+        return create()
     for may_create in (mode != "replace", False):
         try:
-            return open_coordinated(address), True
+            return open_coordinated(address), None
         except (TableNotFound, NotATable):
             if not may_create:
                 raise
             if latest_version(address.store()) is not None:
                 continue  # another client created it since that look, or it is a Delta table that is not attached: the second look tells
         try:
-            return create()[0], False
+            return create()
         except TableExists:
             _log.info("%s was created by another client at the same moment", address.location)
     raise AssertionError("the second look returns or raises")
@@ -396,7 +380,14 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     if is_managed(snapshot.protocol):
         require_own_coordinator(table.context, snapshot)
         if check_tree(table.context):
-            return _named(open_coordinated(address), timeout_s=timeout_s)
+            table = open_coordinated(address)
+            snapshot = table.latest()
+            metadata = named_after_coordinator(table.context, snapshot.metadata)
+            if metadata == snapshot.metadata:
+                return table, None
+            # an earlier release attached it, and did not name the coordinator
+            change = Change(table.new_transaction_id(), "ATTACH", snapshot, (metadata,))
+            return table, submit(table, change, timeout_s=timeout_s)
         raise NotATable(
             f"{address.location} is managed by sluice, but not by this coordinator; name the one its writers use, or detach it there first",
             location=address.location,
@@ -422,21 +413,10 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         "ATTACH",
         snapshot,
         (upgrade_for_attach(snapshot.protocol, configuration), replace(snapshot.metadata, configuration=configuration)),
-        reads=Reads(),
         terms=Terms(if_version=version - 1),
         table_id=snapshot.metadata.id,
         claimed_ms=claimed_ms,
     )
-    return table, submit(table, change, timeout_s=timeout_s)
-
-
-def _named(table: OpenTable, *, timeout_s: Timeout) -> tuple[OpenTable, Commit | None]:
-    """Make an attached table name its coordinator: one of an earlier release does not."""
-    snapshot = table.latest()
-    metadata = named_after_coordinator(table.context, snapshot.metadata)
-    if metadata == snapshot.metadata:
-        return table, None
-    change = Change(table.new_transaction_id(), "ATTACH", snapshot, (metadata,), reads=Reads())
     return table, submit(table, change, timeout_s=timeout_s)
 
 
@@ -450,12 +430,7 @@ def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = Fals
     ours = (ICT_ENABLED_KEY, ICT_ENABLEMENT_VERSION_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)
     gone = (*ours, NAME_KEY, NAMED_MS_KEY, MANAGED_KEY) if for_good else ours
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in gone}
-    change = Change(
-        table.new_transaction_id(),
-        operation,
-        snapshot,
-        (downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",)), replace(snapshot.metadata, configuration=configuration)),
-        reads=Reads(),
-        detach=True,
-    )
+    protocol = downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",))
+    metadata = replace(snapshot.metadata, configuration=configuration)
+    change = Change(table.new_transaction_id(), operation, snapshot, (protocol, metadata), detach=True)
     return submit(table, change, timeout_s=timeout_s)

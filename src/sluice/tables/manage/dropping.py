@@ -21,7 +21,6 @@ from ...coordinator.api import (
     DEFAULT_TIMEOUT_S,
     CoordinatedTable,
     Deletion,
-    Head,
     Timeout,
     bounding,
     bury_tree,
@@ -118,11 +117,10 @@ def _delete_data(store: ObjectStore, held: Deletion) -> tuple[int, int, tuple[st
     # An interrupted drop that deleted part of the log had deleted the data files before.
     with suppress(TableNotFound, NotATable, Corrupt):
         snapshot = Snapshot.load(store)
-        shown.add_files(snapshot)
-        shown.add_tombstones(snapshot, 0)
+        shown.add_files(snapshot, 0)
         created_ms = snapshot.metadata.created_time or 0
     listed = list(store.list_from("", recursive=True))
-    inner = tuple(inner_tables(listed))
+    inner = inner_tables(listed)
     ours = [each for each in listed if not each.key.startswith(inner) and belongs_to(each, shown, created_ms)]
     # check: who-may-delete-is-looked-at-again
     held.require()
@@ -143,7 +141,7 @@ def _delete_data(store: ObjectStore, held: Deletion) -> tuple[int, int, tuple[st
 
 
 def _delete(store: ObjectStore, objects: Sequence[ObjectInfo], first: Callable[[], None] = lambda: None) -> None:
-    """Delete objects; `first` runs before each one, and may raise.
+    """Delete objects; `first` runs before each one, and may raise. All are tried, whichever fails; the first failure is raised then.
 
     A process may be stopped between that look and its deletion for as long as somebody likes, so the deletion is prepared before.
     """
@@ -175,40 +173,34 @@ def forget(
     """
     address = TableAddress.of(location, coordinator, storage_options, "forget")
     with bounding(timeout_s):
-        return _forgotten(address, OpenTable.of(address), lose_unpublished=lose_unpublished)
-
-
-def _forgotten(address: TableAddress, table: CoordinatedTable, *, lose_unpublished: bool) -> int:
-    remove_closed_tree(table.context)
-    if not check_tree(table.context):
-        raise TableNotFound(f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location)
-    head = table.head()
-    version = latest_version(table.store)
-    if version is not None and not head.detached:
-        raise InvalidRequest(
-            f"there is a table at {address.location}, at version {version}: drop it (sluice drop), or detach it (sluice detach)",
-            location=address.location,
-            version=version,
-        )
-    if not lose_unpublished:
-        _require_published(address, table, head)
-    if head.version < 0:
-        remove_new_tree(table.context)
-    else:
-        bury_tree(table.context, head, deleting=False, forgotten=version is None)
-    return head.version
-
-
-def _require_published(address: TableAddress, table: CoordinatedTable, head: Head) -> None:
-    published = table.published_version()
-    if published < head.version:
-        first = published + 1
-        lost = f"version {first} is" if first == head.version else f"versions {first} to {head.version} are"
-        raise InvalidRequest(
-            f"{lost} ratified and not published, so only the coordinator has what {address.location} got there: put the folder back and "
-            "open the table, which publishes it; or lose it on purpose with sluice forget --lose-unpublished "
-            "(lose_unpublished=True in Python)",
-            location=address.location,
-            published=published,
-            version=head.version,
-        )
+        table = OpenTable.of(address)
+        remove_closed_tree(table.context)
+        if not check_tree(table.context):
+            raise TableNotFound(
+                f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location
+            )
+        head = table.head()
+        version = latest_version(table.store)
+        if version is not None and not head.detached:
+            raise InvalidRequest(
+                f"there is a table at {address.location}, at version {version}: drop it (sluice drop), or detach it (sluice detach)",
+                location=address.location,
+                version=version,
+            )
+        published = head.version if lose_unpublished else table.published_version()
+        if published < head.version:
+            first = published + 1
+            lost = f"version {first} is" if first == head.version else f"versions {first} to {head.version} are"
+            raise InvalidRequest(
+                f"{lost} ratified and not published, so only the coordinator has what {address.location} got there: put the folder back "
+                "and open the table, which publishes it; or lose it on purpose with sluice forget --lose-unpublished "
+                "(lose_unpublished=True in Python)",
+                location=address.location,
+                published=published,
+                version=head.version,
+            )
+        if head.version < 0:
+            remove_new_tree(table.context)
+        else:
+            bury_tree(table.context, head, deleting=False, forgotten=version is None)
+        return head.version

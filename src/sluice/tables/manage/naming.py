@@ -10,6 +10,7 @@ last.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +19,6 @@ from ...coordinator.api import (
     Change,
     Deadline,
     DroppedRecord,
-    Reads,
     TableName,
     Timeout,
     close_named,
@@ -61,8 +61,8 @@ def give_name(table: OpenTable, new: NewName, *, timeout_s: Timeout) -> None:
 
 def note_name(
     address: TableAddress, name: str, named_ms: int, *, managed: bool, timeout_s: Timeout, operation: str = "RENAME TABLE"
-) -> bool:
-    """Repeat a name in the table's log; "" for one taken away. Returns whether it was; a failure is logged, for the name holds."""
+) -> None:
+    """Repeat a name in the table's log; "" for one taken away. A failure is logged, for the name holds."""
     try:
         table = open_coordinated(address)
         for _ in range(_ATTEMPTS):
@@ -70,22 +70,14 @@ def note_name(
             named = {**snapshot.configuration, **properties_of_name(name, named_ms, managed=managed)}
             newer = snapshot.configuration.get(NAMED_MS_KEY, "0")
             if named == dict(snapshot.configuration) or (newer.isdecimal() and int(newer) > named_ms):
-                return True
-            change = Change(
-                table.new_transaction_id(),
-                operation,
-                snapshot,
-                (replace(snapshot.metadata, configuration=named),),
-                parameters={"name": name},
-            )
-            try:
+                return
+            metadata = replace(snapshot.metadata, configuration=named)
+            change = Change(table.new_transaction_id(), operation, snapshot, (metadata,), parameters={"name": name})
+            with suppress(ConcurrentModification):
                 submit(table, change, timeout_s=timeout_s)
-            except ConcurrentModification:
-                continue
-            return True
+                return
     except SluiceError as trouble:
         _log.warning("the log of %s does not repeat the name %r yet: %s", address.location, name, trouble)
-    return False
 
 
 def describe_in_log(table: OpenTable, comment: str | None, limit: Deadline) -> None:
@@ -93,14 +85,8 @@ def describe_in_log(table: OpenTable, comment: str | None, limit: Deadline) -> N
     snapshot = table.latest()
     if snapshot.metadata.description == comment:
         return
-    change = Change(
-        table.new_transaction_id(),
-        "COMMENT ON TABLE",
-        snapshot,
-        (replace(snapshot.metadata, description=comment),),
-        reads=Reads(),
-        parameters={"comment": comment or ""},
-    )
+    metadata = replace(snapshot.metadata, description=comment)
+    change = Change(table.new_transaction_id(), "COMMENT ON TABLE", snapshot, (metadata,), parameters={"comment": comment or ""})
     submit(table, change, timeout_s=limit)
 
 

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Final
 
 from ...coordinator.api import (
@@ -64,6 +65,7 @@ from ..maintain.garbage import Reason, Shown, candidates
 
 _log = logging.getLogger(__name__)
 
+_PATIENCE_S: Final = LONGEST_SESSION_S + LONGEST_PUT_S
 _LOOKS: Final = 8
 _PUTS_MAX: Final = 100
 
@@ -129,36 +131,89 @@ def recover(
     it; TableNotFound and NotATable if it is not a table of sluice's, Unavailable if somebody goes on publishing.
     """
     address = TableAddress.of(location, coordinator, storage_options, "recover")
-    return rebuild(address, former, LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s, told or _log.info)
+    return _Recovery(former, _PATIENCE_S if wait_s is None else wait_s, told or _log.info).of(address)
 
 
-def rebuild(
-    address: TableAddress,
-    former: str | None,
-    patience_s: float,
-    told: Callable[[str], object],
-    resting: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> RecoveryReport:
-    """See `recover`; the wait for former clients is inside the context from `resting`."""
-    table = OpenTable.of(address)
-    store = table.store
-    remove_closed_tree(table.context)
-    require_nodes_lost(table.context)
-    snapshot = Snapshot.load(store)
-    if not is_managed(snapshot.protocol):
-        raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
-    snapshot.require_order()
-    require_coordinator_lost(table.context, snapshot, former)
-    with rebuilding_claim(table.context) as claim:
-        remove_new_tree(table.context)  # nobody ratifies a first version beside this log
-        require_nodes_lost(table.context)  # another client may have recovered it a moment ago
-        _await_quiet(table, claim, patience_s, told, resting)
-        head, snapshot = _seal(table, claim, former)
-        claim.make_nodes(head)
-    incomplete = tuple(_incomplete(store, snapshot))
-    half_done = tuple(_half_done(table, snapshot.version))
-    name, lost_name = _named_again(address, snapshot)
-    return RecoveryReport(address.location, head.version, incomplete, half_done, name, lost_name)
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    """How tables are recovered, as `recover` says; the wait for former clients is inside the context from `resting`."""
+
+    former: str | None
+    patience_s: float
+    told: Callable[[str], object]
+    resting: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def of(self, address: TableAddress) -> RecoveryReport:
+        """Rebuild the nodes of one table; see `recover`."""
+        table = OpenTable.of(address)
+        store = table.store
+        remove_closed_tree(table.context)
+        require_nodes_lost(table.context)
+        snapshot = Snapshot.load(store)
+        if not is_managed(snapshot.protocol):
+            raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
+        snapshot.require_order()
+        require_coordinator_lost(table.context, snapshot, self.former)
+        with rebuilding_claim(table.context) as claim:
+            remove_new_tree(table.context)  # nobody ratifies a first version beside this log
+            require_nodes_lost(table.context)  # another client may have recovered it a moment ago
+            self._await_quiet(table, claim)
+            head, snapshot = self._seal(table, claim)
+            claim.make_nodes(head)
+        incomplete = tuple(_incomplete(store, snapshot))
+        half_done = tuple(_half_done(table, snapshot.version))
+        name, lost_name = _named_again(address, snapshot)
+        return RecoveryReport(address.location, head.version, incomplete, half_done, name, lost_name)
+
+    def _await_quiet(self, table: CoordinatedTable, claim: RebuildingClaim) -> None:
+        """Wait until no former client can publish any more, and check that none did.
+
+        Stops waiting if the claim is lost: another client may have rebuilt the nodes, and then clients of the new ones publish.
+        """
+        store = table.store
+        for _ in range(_LOOKS):
+            before = latest_version(store)
+            self.told(
+                f"waiting {self.patience_s:g} s for clients of the lost coordinator that may still publish; the log is at version {before}"
+            )
+            with self.resting():
+                # check: former-clients-are-waited-for
+                table.clock.sleep(self.patience_s)
+            # check: who-goes-on-publishing-is-told (always)
+            if latest_version(store) == before:
+                return
+            claim.require()
+        raise Unavailable(
+            f"a client keeps publishing to {store.location}: find the writers that still reach the former coordinator and stop them",
+            location=store.location,
+        )
+
+    def _seal(self, table: CoordinatedTable, claim: RebuildingClaim) -> tuple[Head, Snapshot]:
+        """Write the version that former clients cannot publish any more; returns the resulting head, and the snapshot before it.
+
+        The version names the new coordinator. The claim is checked before each put: if it was lost, another client may have
+        rebuilt the nodes by now, after waiting for this one like for every former client.
+        """
+        store = table.store
+        for _ in range(_PUTS_MAX):
+            snapshot = Snapshot.load(store)
+            require_owner_named(table.context, snapshot, self.former)  # another coordinator may have taken the table on meanwhile
+            metadata = named_after_coordinator(table.context, snapshot.metadata)
+            version = snapshot.version + 1
+            timestamp_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
+            content = sealing_version(table.context, snapshot, metadata, timestamp_ms)
+            claim.require()
+            # check: stragglers-are-taken-in (store.put_if_absent -> not store.put)
+            if store.put_if_absent(commit_path(version), content):
+                head = Head(
+                    version=version,
+                    timestamp_ms=timestamp_ms,
+                    metadata_version=version,  # unknown, so everything validated before is validated again
+                    table_id=snapshot.metadata.id,
+                    row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
+                )
+                return head, snapshot
+        raise Unavailable(f"a client keeps publishing to {store.location}: find that writer and stop it", location=store.location)
 
 
 def _named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, str | None]:
@@ -179,67 +234,10 @@ def _named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None,
     return (named, None) if held else (None, named)
 
 
-def _await_quiet(
-    table: CoordinatedTable,
-    claim: RebuildingClaim,
-    patience_s: float,
-    told: Callable[[str], object],
-    resting: Callable[[], AbstractContextManager[object]],
-) -> None:
-    """Wait until no former client can publish any more, and check that none did.
-
-    Stops waiting if the claim is lost: another client may have rebuilt the nodes, and then clients of the new ones publish.
-    """
-    store = table.store
-    for _ in range(_LOOKS):
-        before = latest_version(store)
-        told(f"waiting {patience_s:g} s for clients of the lost coordinator that may still publish; the log is at version {before}")
-        with resting():
-            # check: former-clients-are-waited-for
-            table.clock.sleep(patience_s)
-        # check: who-goes-on-publishing-is-told (always)
-        if latest_version(store) == before:
-            return
-        claim.require()
-    raise Unavailable(
-        f"a client keeps publishing to {store.location}: find the writers that still reach the former coordinator and stop them",
-        location=store.location,
-    )
-
-
-def _seal(table: CoordinatedTable, claim: RebuildingClaim, former: str | None) -> tuple[Head, Snapshot]:
-    """Write the version that former clients cannot publish any more; returns the resulting head, and the snapshot before it.
-
-    The version names the new coordinator. The claim is checked before each put: if it was lost, another client may have
-    rebuilt the nodes by now, after waiting for this one like for every former client.
-    """
-    store = table.store
-    for _ in range(_PUTS_MAX):
-        snapshot = Snapshot.load(store)
-        require_owner_named(table.context, snapshot, former)  # another coordinator may have taken the table on meanwhile
-        metadata = named_after_coordinator(table.context, snapshot.metadata)
-        version = snapshot.version + 1
-        timestamp_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
-        content = sealing_version(table.context, snapshot, metadata, timestamp_ms)
-        claim.require()
-        # check: stragglers-are-taken-in (store.put_if_absent -> not store.put)
-        if store.put_if_absent(commit_path(version), content):
-            head = Head(
-                version=version,
-                timestamp_ms=timestamp_ms,
-                metadata_version=version,  # unknown, so everything validated before is validated again
-                table_id=snapshot.metadata.id,
-                row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
-            )
-            return head, snapshot
-    raise Unavailable(f"a client keeps publishing to {store.location}: find that writer and stop it", location=store.location)
-
-
 def _incomplete(store: ObjectStore, snapshot: Snapshot) -> Iterator[Incomplete]:
     """Transactions of which only objects exist, latest first."""
     shown = Shown(store.location)
-    shown.add_files(snapshot)
-    shown.add_tombstones(snapshot, 0)
+    shown.add_files(snapshot, 0)
     left: dict[str, list[tuple[bool, int, int]]] = {}
     for each in candidates(store.list_from("", recursive=True), shown, snapshot.partition_columns):
         transaction = id_in(each.info.key)
@@ -329,7 +327,7 @@ def recover_all(
     Skips tables that are not sluice's or have their nodes; does not find a table inside another table's folder. Raises
     InvalidRequest if there is no table.
     """
-    patience_s = LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
+    patience_s = _PATIENCE_S if wait_s is None else wait_s
     top = TableAddress.of(root, coordinator, storage_options, "recover")
     addresses = [
         TableAddress.of(f"{top.location}/{folder}" if folder else top.location, coordinator, storage_options, "recover")
@@ -353,10 +351,13 @@ def _each(addresses: list[TableAddress], former: str | None, patience_s: float) 
         finally:
             at_work.acquire()
 
+    # no messages: the wait was announced once for all tables
+    recovery = _Recovery(former, patience_s, lambda _: None, resting)
+
     def one(address: TableAddress) -> Recovered:
         with at_work:
             try:
-                return _one(address, former, patience_s, resting)
+                return _one(address, recovery)
             except SluiceError as error:
                 return Recovered(address.location, error=error)
 
@@ -365,7 +366,7 @@ def _each(addresses: list[TableAddress], former: str | None, patience_s: float) 
             yield done.result()
 
 
-def _one(address: TableAddress, former: str | None, patience_s: float, resting: Callable[[], AbstractContextManager[None]]) -> Recovered:
+def _one(address: TableAddress, recovery: _Recovery) -> Recovered:
     snapshot = Snapshot.load(address.store())
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
@@ -375,9 +376,8 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
             return Recovered(address.location, left="has its nodes")
     except TableDropped:
         return Recovered(address.location, left="was dropped")
-    named = former if snapshot.configuration.get(COORDINATOR_KEY) == former else None
-    # no messages: the wait was announced once for all tables
-    return Recovered(address.location, report=rebuild(address, named, patience_s, lambda _: None, resting))
+    named = recovery.former if snapshot.configuration.get(COORDINATOR_KEY) == recovery.former else None
+    return Recovered(address.location, report=replace(recovery, former=named).of(address))
 
 
 def tables_below(store: ObjectStore) -> Iterator[str]:

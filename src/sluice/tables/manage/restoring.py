@@ -12,31 +12,20 @@ time. Four things see to it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.api import (
-    Change,
-    Commit,
-    Deadline,
-    Pin,
-    Reads,
-    bounding,
-    lease_on_table,
-    leases,
-    pin_version,
-    submit,
-)
+from ...coordinator.api import Change, Commit, Deadline, Pin, Reads, bounding, lease_on_table, leases, pin_version, submit
 from ...coordinator.rules.intent import Kind, Terms
 from ...coordinator.rules.isolation import IsolationLevel, table_policy
 from ...coordinator.times import Moment, milliseconds_of
-from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
+from ...storage.actions import Action, AddFile
 from ...storage.actions.clustering import clustering_columns, clustering_domain
 from ...storage.actions.features import check_writable, reader_features, with_features, writer_features
 from ...storage.actions.file_removals import Actions, Removals
@@ -48,6 +37,7 @@ from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import ObjectStore
+from ...storage.threads import at_once
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable, snapshot_for_change
@@ -57,19 +47,13 @@ _NAMED_MAX: Final = 5
 
 
 def restore(
-    table: OpenTable,
-    version: int,
-    terms: Terms,
-    *,
-    timestamp: Moment | None = None,
-    ignore_missing_files: bool = False,
+    table: OpenTable, version: int, terms: Terms, *, timestamp: Moment | None = None, ignore_missing_files: bool = False
 ) -> Commit | None:
     """Make the table what it was at `version`; None if it is that already. `timestamp` is by what the caller named it, if at all.
 
     Others' commits wait while it runs. Raises VersionNotFound, MissingObject (naming files that are gone, before anything is written),
     UnsupportedFeature for an append-only table, LeaseHeld.
     """
-    _ = table  # refuses a table opened for reading
     with bounding(terms.timeout_s, table.clock) as deadline, alone(table, deadline, "RESTORE"):
         table.fresh_head()
         latest = snapshot_for_change(table, terms.if_version)
@@ -125,7 +109,13 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
     if missing and not ignore_missing:
         raise _files_are_gone(table, then.version, missing)
     adds = [add for add in adds if add.path not in missing]
-    metadata, protocol = _metadata(latest, then), _protocol(latest, then)
+    # what sluice keeps in the properties is as it is now
+    kept = {key: value for key, value in latest.configuration.items() if is_kept_by_sluice(key)}
+    settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
+    metadata = replace(then.metadata, id=latest.metadata.id, configuration={**settings, **kept})
+    # a protocol is never lowered
+    features = (writer_features(then.protocol) | reader_features(then.protocol)) - writer_features(latest.protocol)
+    protocol = with_features(latest.protocol, features) if features else latest.protocol
     check_writable(protocol, metadata)
     actions: list[Action] = [each for each, old in ((protocol, latest.protocol), (metadata, latest.metadata)) if each != old]
     clustered = clustering_columns(then.domains)
@@ -161,26 +151,9 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
 def _keys(files: pa.Table) -> pa.Array:
     """For each file its path and deletion vector, as one text."""
     vectors = files["deletion_vector"].combine_chunks()
-    texts = [pc.fill_null(_text(pc.struct_field(vectors, name)), "") for name in ("storage_type", "path_or_inline_dv", "offset")]
-    return _text(pc.binary_join_element_wise(files["path"].combine_chunks(), *texts, "\n"))
-
-
-def _text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return found.cast(pa.string())
-
-
-def _metadata(latest: Snapshot, then: Snapshot) -> Metadata:
-    """The earlier metadata, with what sluice keeps in the properties as it is now."""
-    kept = {key: value for key, value in latest.configuration.items() if is_kept_by_sluice(key)}
-    settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
-    return replace(then.metadata, id=latest.metadata.id, configuration={**settings, **kept})
-
-
-def _protocol(latest: Snapshot, then: Snapshot) -> Protocol:
-    """The present protocol, with the features of the earlier one: a protocol is never lowered."""
-    lacking = (writer_features(then.protocol) | reader_features(then.protocol)) - writer_features(latest.protocol)
-    return with_features(latest.protocol, lacking) if lacking else latest.protocol
+    parts = [pc.struct_field(vectors, name).cast(pa.string()) for name in ("storage_type", "path_or_inline_dv", "offset")]
+    texts = [pc.fill_null(part, "") for part in parts]
+    return pc.binary_join_element_wise(files["path"].combine_chunks().cast(pa.string()), *texts, "\n")
 
 
 def missing_files(store: ObjectStore, adds: Sequence[AddFile], certain: set[str] | None) -> dict[str, str]:
@@ -190,30 +163,24 @@ def missing_files(store: ObjectStore, adds: Sequence[AddFile], certain: set[str]
     for add in adds if certain is not None else ():
         if add.path not in (certain or ()):
             missing[add.path] = "given up by garbage collection"
-    with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="sluice-restore") as pool:
-        left = [add for add in adds if add.path not in missing]
-        lacking = pool.map(lambda add: _is_missing(store, add), left)
-        missing.update((add.path, why) for add, why in zip(left, lacking, strict=True) if why is not None)
-    return missing
+    left = [add for add in adds if add.path not in missing]
+    reasons = at_once(partial(_why_missing, store), left, _LOOKS_AT_ONCE, "sluice-restore")
+    return missing | {add.path: why for add, why in zip(left, reasons, strict=True) if why is not None}
 
 
-def _is_missing(store: ObjectStore, add: AddFile) -> str | None:
-    places = [object_at(store, add.path), *_place_of_vector(store, add.deletion_vector)]
+def _why_missing(store: ObjectStore, add: AddFile) -> str | None:
+    """Why the store lacks a file or its deletion vector; None if it has them."""
+    places, vector = [object_at(store, add.path)], add.deletion_vector
+    if vector is not None and vector.storage_type == "p":
+        places.append(object_at(store, vector.path_or_inline_dv))
+    elif vector is not None and (key_of_vector := vector_key(vector)) is not None:
+        places.append((store, key_of_vector))
     for place, key in places:
         try:
             place.head(key)
         except ObjectNotFound:
             return f"{key} does not exist"
     return None
-
-
-def _place_of_vector(store: ObjectStore, vector: DeletionVector | None) -> Iterable[tuple[ObjectStore, str]]:
-    if vector is None or vector.storage_type == "i":
-        return ()
-    if vector.storage_type == "p":
-        return (object_at(store, vector.path_or_inline_dv),)
-    key = vector_key(vector)
-    return () if key is None else ((store, key),)
 
 
 def _files_are_gone(table: OpenTable, version: int, missing: Mapping[str, str]) -> MissingObject:

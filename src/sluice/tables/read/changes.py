@@ -9,7 +9,6 @@ changes. Reorganisations (`dataChange` = false) show nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby, islice, pairwise
@@ -29,12 +28,12 @@ from ...storage.errors import Corrupt, InvalidRequest, MissingObject, ObjectNotF
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
+from ...storage.threads import at_once
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable
 from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
-from .changed_files import ALL, ChangedFiles, ChangePlace
-from .version_range import CommitsAhead, VersionRange, range_by_time, range_by_version
+from .versions import ALL, ChangedFiles, ChangePlace, CommitsAhead, VersionRange, range_by_time, range_by_version
 
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
@@ -117,8 +116,9 @@ def split_changes(table: ReadTable, after: Moment, up_to: Moment | None, chosen:
     span = _span(table, after, up_to, chosen)
     if isinstance(table, OpenTable) and not span.published:
         table.publish()
-    count = max(1, min(parts, len(span.versions)))
-    edges = [ChangePlace(span.after + len(span.versions) * number // count) for number in range(count + 1)]
+    versions = span.up_to - span.after
+    count = max(1, min(parts, versions))
+    edges = [ChangePlace(span.after + versions * number // count) for number in range(count + 1)]
     return [ChangesPart(table.address, span.after, span.up_to, span.metadata, begin, end) for begin, end in pairwise(edges)]
 
 
@@ -191,7 +191,6 @@ def _span(table: ReadTable, after: Moment, up_to: Moment | None, chosen: RangeAr
 class ChangesQuery:
     """One incremental read: its versions, and which of their rows and columns."""
 
-    table: ReadTable
     span: VersionRange
     struct: StructType
     output: pa.Schema
@@ -216,7 +215,7 @@ class ChangesQuery:
         arrow = to_arrow(full)
         own = dict.fromkeys(name for name in names if name not in _NAMES)
         output = pa.schema([arrow.field(name) for name in (*own, *(each.name for each in CHANGE_COLUMNS if change_columns))])
-        return ChangesQuery(span.table, span, struct, output, inside, beside)
+        return ChangesQuery(span, struct, output, inside, beside)
 
     def batches(self, begin: ChangePlace | None = None, end: ChangePlace | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, file by file, from one place to another, by default of all versions.
@@ -225,7 +224,7 @@ class ChangesQuery:
         """
         begin, end = begin or ChangePlace(self.span.after), end or ChangePlace(self.span.up_to)
         first, last = begin.version + 1, end.version + (end.files > 0)
-        commits = CommitsAhead(self.table, published=self.span.published)
+        commits = CommitsAhead(self.span.table, published=self.span.published)
         if first <= last:
             commits.actions(first, last)  # now, since a cleanup removes the oldest first
         changed = (
@@ -245,15 +244,17 @@ class ChangesQuery:
 
     def _pieces(self, changed: ChangedFiles) -> Iterator[_Piece]:
         try:
-            yield from _pieces(self.table.store, self.span.time_of(changed.version, changed.contents.info), changed)
+            yield from _pieces(self.span.table.store, self.span.time_of(changed.version, changed.contents.info), changed)
         except MissingObject as gone:  # a deletion vector
             raise self._cleaned_up(changed.version, gone) from gone
 
     def _read(self, pieces: Iterator[_Piece]) -> Iterator[pa.Table]:
+        names = [*self.output.names, *(() if self.beside is None else sorted(self.beside.columns))]
+        columns = [*dict.fromkeys(name for name in names if name not in _NAMES), CHANGE_TYPE]
         for version, some in groupby(pieces, key=lambda piece: piece.version if piece.copies else None):
             while window := list(islice(some, _FILES if version is None else None)):
                 try:
-                    for piece, rows in self._scan(window, self._columns) if version is None else self._without_copies(window):
+                    for piece, rows in self._scan(window, columns) if version is None else self._without_copies(window):
                         yield self._told(piece, rows)
                 except MissingObject as gone:
                     of = next((piece.version for piece in window if piece.file.path == gone.details.get("path")), window[0].version)
@@ -263,14 +264,14 @@ class ChangesQuery:
                         raise
                     raise InvalidRequest(
                         f"a column's type was changed between the versions {self.span.after} and {self.span.up_to} of "
-                        f"{self.table.store.location}: {unfit.__cause__.message}; read the changes before and after that "
+                        f"{self.span.table.store.location}: {unfit.__cause__.message}; read the changes before and after that "
                         "version separately",
                         path=unfit.details.get("path"),
                     ) from unfit
 
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
         """The rows of each piece; omits pieces without rows."""
-        scan = TableScan(self.table.store, self._stored, self.span.metadata.partition_columns)
+        scan = TableScan(self.span.table.store, self._stored, self.span.metadata.partition_columns)
         found = scan.positions(add_rows([piece.file for piece in pieces]), columns, self.inside)
         for index, rows, positions in found:
             only = pieces[index].only
@@ -297,11 +298,6 @@ class ChangesQuery:
         """The columns to read from files: change data files name the kind of change, in data files that is null."""
         return StructType([*self.struct.fields, CHANGE_COLUMNS[0]])
 
-    @cached_property
-    def _columns(self) -> list[str]:
-        wanted = [*self.output.names, *(() if self.beside is None else sorted(self.beside.columns))]
-        return [*dict.fromkeys(name for name in wanted if name not in _NAMES), CHANGE_TYPE]
-
     def _told(self, piece: _Piece, rows: pa.Table) -> pa.Table:
         """Rows with the requested change columns."""
         kinds = rows.column(CHANGE_TYPE) if piece.change is None else pa.repeat(pa.scalar(piece.change, pa.string()), rows.num_rows)
@@ -319,28 +315,24 @@ class ChangesQuery:
         after = next((v for v in range(last, version, -1) if not self._is_complete(v)), version)
         there = f"the changes after version {after} are complete" if after < last else "the changes of no later version are complete either"
         return MissingObject(
-            f"the changes of version {version} of {self.table.store.location} cannot be read any more: {gone.message}. Files that a "
+            f"the changes of version {version} of {self.span.table.store.location} cannot be read any more: {gone.message}. Files that a "
             f"version removed are kept for delta.deletedFileRetentionDuration; {there}",
             **{**gone.details, "version": version, "complete_after": after},
         )
 
     def _is_complete(self, version: int) -> bool:
         """Whether every file needed for a version's changes exists."""
-        store = self.table.store
+        store = self.span.table.store
         try:
-            actions = CommitsAhead(self.table, published=self.span.published).actions(version, version)
-            keys = [key for piece in _pieces(store, 0, ChangedFiles(version, actions)) for key in _keys(piece.file, store.location)]
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
-                list(pool.map(store.head, keys))
+            actions = CommitsAhead(self.span.table, published=self.span.published).actions(version, version)
+            keys: list[str | None] = []
+            for file in (piece.file for piece in _pieces(store, 0, ChangedFiles(version, actions))):
+                keys.append(key_inside(store.location, file.path))
+                keys.append(None if file.deletion_vector is None else vector_key(file.deletion_vector, store.location))
+            at_once(store.head, [key for key in keys if key is not None], _THREADS, "sluice-changes")
         except (MissingObject, ObjectNotFound):
             return False
         return True
-
-
-def _keys(file: AddFile, location: str) -> Iterator[str]:
-    """The objects with the rows of a file."""
-    keys = key_inside(location, file.path), None if file.deletion_vector is None else vector_key(file.deletion_vector, location)
-    return (key for key in keys if key is not None)
 
 
 def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -357,7 +349,9 @@ def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.
     is_deleted = pc.less(row, deleted.num_rows)
     starts = pc.take(rows.offsets, group)
     place = pc.subtract(pa.array(range(both.num_rows), pa.int64()), starts)
-    gone = _per_group(is_deleted, group, len(rows))
+    counted = pa.table({"group": group, "n": is_deleted.cast(pa.int64())}).group_by("group", use_threads=False).aggregate([("n", "sum")])
+    assert counted.num_rows == len(rows)
+    gone = counted["n_sum"].combine_chunks()  # of each group: its rows are contiguous
     common = pc.take(pc.min_element_wise(gone, pc.subtract(pc.list_value_length(rows), gone)), group)
     # Of a group's d deleted and i inserted rows, the first min(d, i) of each cancel each other.
     ordinal = pc.if_else(is_deleted, place, pc.subtract(place, pc.take(gone, group)))
@@ -365,13 +359,6 @@ def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.
     left = left.take(pc.sort_indices(left))
     split = pc.sum(pc.less(left, deleted.num_rows)).as_py() or 0
     return deleted.take(left.slice(0, split)), inserted.take(pc.subtract(left.slice(split), deleted.num_rows))
-
-
-def _per_group(flags: pa.Array, group: pa.Array, groups: int) -> pa.Array:
-    """How many of the flags of each group are set; groups are contiguous."""
-    counted = pa.table({"group": group, "n": flags.cast(pa.int64())}).group_by("group", use_threads=False).aggregate([("n", "sum")])
-    assert counted.num_rows == groups
-    return counted.column("n_sum").combine_chunks()
 
 
 def _comparable(column: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from ...coordinator.api import Hold, consumers_of, hold_consumer
@@ -11,7 +13,7 @@ from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
 from ..client.open_table import OpenTable
 from ..client.published_table import beyond
 from .following import latest_of
-from .version_range import CommitsAhead
+from .versions import CommitsAhead
 
 _WAIT_S: Final = 2.0
 """How long a consumer that somebody runs is waited for: no longer than its requests may take."""
@@ -44,25 +46,23 @@ class ConsumerState:
 def consumers(table: OpenTable) -> list[ConsumerState]:
     """The consumers of a table, by name."""
     records, latest = consumers_of(table.context), latest_of(table)
-    states: list[ConsumerState] = []
-    for record, lease in records:
-        states.append(
-            ConsumerState(
-                name=record.name,
-                position=record.version,
-                behind=max(0, latest - record.version),
-                bytes_behind=_bytes_after(table, record.version, latest),
-                moved_ms=record.moved_ms,
-                holder="" if lease is None else lease.application,
-                host="" if lease is None else lease.host,
-                pid=None if lease is None else lease.pid,
-                since_ms=None if lease is None else lease.since_ms,
-                into=record.into,
-                run=record.run,
-                files=record.files,
-            )
+    return [
+        ConsumerState(
+            name=record.name,
+            position=record.version,
+            behind=max(0, latest - record.version),
+            bytes_behind=_bytes_after(table, record.version, latest),
+            moved_ms=record.moved_ms,
+            holder="" if lease is None else lease.application,
+            host="" if lease is None else lease.host,
+            pid=None if lease is None else lease.pid,
+            since_ms=None if lease is None else lease.since_ms,
+            into=record.into,
+            run=record.run,
+            files=record.files,
         )
-    return states
+        for record, lease in records
+    ]
 
 
 def reset_consumer(table: OpenTable, name: str, after: int | None) -> int:
@@ -74,32 +74,31 @@ def reset_consumer(table: OpenTable, name: str, after: int | None) -> int:
     version = latest if after is None else after
     if version > latest:
         raise beyond(table.location, version, latest)
-    held = _existing(table, name)
-    try:
+    with _existing(table, name) as held:
         assert held.record is not None
         # check: resets-begin-a-run (held.record.run + 1 -> held.record.run)
         held.place(version, held.record.run + 1, held.record.into)
-    finally:
-        held.release()
     return version
 
 
 def remove_consumer(table: OpenTable, name: str) -> None:
     """Remove the position of a consumer that is not running. Raises InvalidRequest for an unknown one, LeaseHeld."""
-    held = _existing(table, name)
-    try:
+    with _existing(table, name) as held:
         held.remove()
-    finally:
-        held.release()
 
 
-def _existing(table: OpenTable, name: str) -> Hold:
+@contextmanager
+def _existing(table: OpenTable, name: str) -> Iterator[Hold]:
     """A consumer that has a position and is not running."""
     names = [record.name for record, _ in consumers_of(table.context)]
     if name not in names:
         there = f"its consumers are {', '.join(names)}" if names else "it has none"
         raise InvalidRequest(f"{table.location} has no consumer {name!r}: {there}", name=name)
-    return hold_consumer(table.context, name, _WAIT_S)
+    held = hold_consumer(table.context, name, _WAIT_S)
+    try:
+        yield held
+    finally:
+        held.release()
 
 
 def _bytes_after(table: OpenTable, after: int, latest: int) -> int | None:

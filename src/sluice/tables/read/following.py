@@ -21,15 +21,11 @@ from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, Versio
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable, beyond
 from ..write.change_data_files import CHANGE_TYPE, INSERT, UPDATE_POSTIMAGE
-from .changed_files import ALL, ChangedFiles, ChangePlace
 from .changes import ChangesQuery
-from .published_versions import PublishedVersions, published_versions
-from .version_range import CommitsAhead, VersionRange
+from .versions import ALL, ChangedFiles, ChangePlace, CommitsAhead, PublishedVersions, VersionRange, published_versions
 
 CHANGES: Final = "changes"
 _ROWS_MAX: Final = 65_536
-_COMMITS: Final = 16
-"""Commits fetched at once, and so held in memory."""
 
 
 class SelectionArgs(TypedDict, total=False):
@@ -112,7 +108,7 @@ class ChangeBatch:
         try:
             yield from self._query.batches_of(self._changed, self._max_rows)
         except MissingObject as gone:
-            raise history_gone(self._query.table, self.after, gone.message) from gone
+            raise history_gone(self._query.span.table, self.after, gone.message) from gone
 
     def __repr__(self) -> str:
         return f"ChangeBatch(after={self.after}, version={self.version}{'' if self.complete else ', complete=False'})"

@@ -76,21 +76,18 @@ def _shown(entry: HistoryEntry) -> Mapping[str, object]:
 
 def history(table: ReadTable, limit: int | None) -> History:
     """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
-    version = table.latest().version if isinstance(table, PublishedTable) else table.fresh_head().version
     entries: list[HistoryEntry] = []
-    while version >= 0 and (limit is None or len(entries) < limit):
-        info = _info(table, version)
-        if info is None:
+    for version, info in commit_infos(table, limit):
+        entries.extend(reversed(_entries(version, info)))
+        if limit is not None and len(entries) >= limit:
             break
-        entries.extend(reversed(list(_entries(version, info))))
-        version -= 1
-    return History(entries if limit is None else entries[:limit])
+    return History(entries[:limit])
 
 
 def entries_of(table: ReadTable, version: int) -> list[HistoryEntry]:
     """The transactions of one version, in their order; none if the log was cleaned up."""
     info = _info(table, version)
-    return [] if info is None else list(_entries(version, info))
+    return [] if info is None else _entries(version, info)
 
 
 def commit_infos(table: ReadTable, limit: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -117,72 +114,43 @@ def _info(table: ReadTable, version: int) -> Mapping[str, Any] | None:
     return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})
 
 
-def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
-    timestamp = int(info.get("inCommitTimestamp") or info.get("timestamp") or 0)
-    engine = str(info.get("engineInfo", ""))
-    parameters = info.get("operationParameters") or {}
+def _entries(version: int, info: Mapping[str, Any]) -> list[HistoryEntry]:
     listed = (info.get("sluice") or {}).get("transactions")
-    if not listed:
-        metrics = info.get("operationMetrics") or {}
-        yield HistoryEntry(
-            version,
-            0,
-            timestamp,
-            str(info.get("operation", "")),
-            parameters,
-            metrics,
-            str(info.get("txnId", "")),
-            engine=engine,
-            read_version=_number(info.get("readVersion")),
-            user_metadata=_text(info.get("userMetadata")),
-            **_of_version(info),
-        )
-        return
-    for each in listed:
-        yield HistoryEntry(
+    alone = {"ordinal": 0, "operation": info.get("operation", ""), "id": info.get("txnId", "")}
+    alone |= {key: info.get(key) for key in ("operationMetrics", "readVersion", "userMetadata")}
+    blind = info.get("isBlindAppend")
+    entries: list[HistoryEntry] = []
+    for each in listed or [alone]:  # a commit that sluice did not make is one transaction
+        read = each.get("readVersion")
+        entry = HistoryEntry(
             version=version,
             ordinal=int(each["ordinal"]),
-            timestamp=timestamp,
+            timestamp=int(info.get("inCommitTimestamp") or info.get("timestamp") or 0),
             operation=str(each["operation"]),
-            parameters=parameters,
+            parameters=info.get("operationParameters") or {},
             metrics=each.get("operationMetrics") or {},
             transaction_id=str(each["id"]),
             application=str(each.get("application", "")),
             host=str(each.get("host", "")),
             pid=int(each.get("pid", 0)),
-            waited_ms=max(0, int(each["ratifiedAt"]) - int(each["claimedAt"])),
-            engine=engine,
+            waited_ms=max(0, int(each["ratifiedAt"]) - int(each["claimedAt"])) if listed else None,
+            engine=str(info.get("engineInfo", "")),
             kind=str(each.get("kind") or ""),
             rebased=tuple(map(str, each.get("rebased") or ())),
-            rebased_over=_between(each.get("readVersion"), version),
+            # versions after the one that it read and before its own, without its own group
+            rebased_over=max(0, version - 1 - read) if listed and isinstance(read, int) else 0,
             joint=dict(each.get("joint") or {}),
-            read_version=_number(each.get("readVersion")),
+            read_version=read if type(read) is int and read >= 0 else None,
+            isolation=str(info.get("isolationLevel") or ""),
+            is_blind_append=blind if isinstance(blind, bool) else None,
             user_metadata=_text(each.get("userMetadata")),
-            **_of_version(info),
+            user_id=_text(info.get("userId")),
+            user_name=_text(info.get("userName")),
+            cluster_id=_text(info.get("clusterId")),
         )
-
-
-def _of_version(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a commit has once for all its transactions."""
-    blind = info.get("isBlindAppend")
-    return {
-        "isolation": str(info.get("isolationLevel") or ""),
-        "is_blind_append": blind if isinstance(blind, bool) else None,
-        "user_id": _text(info.get("userId")),
-        "user_name": _text(info.get("userName")),
-        "cluster_id": _text(info.get("clusterId")),
-    }
-
-
-def _number(value: object) -> int | None:
-    """The version that was read; None before the first."""
-    return value if type(value) is int and value >= 0 else None
+        entries.append(entry)
+    return entries
 
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _between(read_version: object, version: int) -> int:
-    """How many versions came after the one a transaction read and before its own, not counting its own group."""
-    return max(0, version - 1 - read_version) if isinstance(read_version, int) else 0

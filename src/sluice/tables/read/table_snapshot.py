@@ -1,4 +1,4 @@
-"""A readable version of a table, and its description (id, name, size, properties, protocol)."""
+"""A readable version of a table: its rows, also as a pyarrow dataset, and its description (id, name, size, properties, protocol)."""
 
 from __future__ import annotations
 
@@ -7,37 +7,40 @@ from datetime import datetime
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_version
 from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import reader_features, writer_features
 from ...storage.actions.filetable import picked
 from ...storage.actions.records import record_count
+from ...storage.actions.uris import object_at
 from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, ObjectNotFound
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
 from ...storage.notebook import html_of_fields
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType, parse_schema, to_arrow
+from ...storage.schema.partitions import decode_column, partition_texts
+from ...storage.schema.schema import PrimitiveType, StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
-from ..client.clustering_rules import clustering_names
+from ...storage.stores.streams import arrow_input
 from ..client.open_table import ReadTable
+from ..client.property_rules import clustering_names
 from ..client.published_table import PublishedTable
-from .dataset import dataset_of
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # its stubs are not installed
     import polars as pl
-    import pyarrow.dataset as ds
 
 
 @checked
@@ -100,12 +103,11 @@ class TableSnapshot:
             return files
         return picked(files, predicate.may_match(files, schema=self.struct, partition_columns=self.raw.partition_columns))
 
-    def _scan(self, columns: Sequence[str] | None, ids: RowIdColumns | None) -> tuple[TableScan, Sequence[str] | None]:
+    def _scan(self, columns: Sequence[str] | None, *, row_ids: bool) -> tuple[TableScan, Sequence[str] | None, RowIdColumns | None]:
+        """The scan, the columns that it reads, and those of the row ids among them."""
+        ids = RowIdColumns.to_show(self.raw.metadata, self.raw.protocol, self.struct) if row_ids else None
         scan = TableScan(self._store, self.struct, self.raw.partition_columns, self.version, ids)
-        return scan, columns if columns is None or ids is None else [*columns, *ids.names]
-
-    def _ids(self, asked: bool) -> RowIdColumns | None:
-        return RowIdColumns.to_show(self.raw.metadata, self.raw.protocol, self.struct) if asked else None
+        return scan, columns if columns is None or ids is None else [*columns, *ids.names], ids
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None, *, row_ids: bool = False) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject.
@@ -114,8 +116,8 @@ class TableSnapshot:
         table, whatever changes it or moves it to another file, and has the version that inserted or last updated it. Raises
         InvalidRequest for a table without `delta.enableRowTracking`.
         """
-        predicate, ids = self.predicate(where), self._ids(row_ids)
-        scan, wanted = self._scan(columns, ids)
+        predicate = self.predicate(where)
+        scan, wanted, ids = self._scan(columns, row_ids=row_ids)
         rows = scan.read(self.files(predicate), wanted, predicate, chosen=True)
         return rows if ids is None else rows.rename_columns(ids.shown(rows.column_names))
 
@@ -123,8 +125,8 @@ class TableSnapshot:
         self, columns: Sequence[str] | None = None, where: str | Predicate | None = None, *, row_ids: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Like `to_arrow`, batch by batch, in bounded memory."""
-        predicate, ids = self.predicate(where), self._ids(row_ids)
-        scan, wanted = self._scan(columns, ids)
+        predicate = self.predicate(where)
+        scan, wanted, ids = self._scan(columns, row_ids=row_ids)
         batches = scan.batches(self.files(predicate), wanted, predicate, chosen=True)
         return batches if ids is None else (batch.rename_columns(ids.shown(batch.schema.names)) for batch in batches)
 
@@ -141,7 +143,7 @@ class TableSnapshot:
         counts = [record_count(stats) for stats in files["stats"].to_pylist()]
         unknown = files.filter(pa.array([count is None for count in counts], pa.bool_()))
         live: int = sum(count - gone for count, gone in zip(counts, vectors.to_pylist(), strict=True) if count is not None)
-        scan, _ = self._scan([], None)
+        scan, _, _ = self._scan([], row_ids=False)
         live += scan.read(unknown, [], chosen=True).num_rows
         return live
 
@@ -166,7 +168,19 @@ class TableSnapshot:
 
         Parquet files are read when the dataset is; the rows of files with deletion vectors are read into memory now.
         """
-        return dataset_of(self._store, self.raw, self.struct)
+        schema, partitions = self.schema, self.raw.partition_columns
+        has_vector = pc.is_valid(self.raw.files["deletion_vector"])
+        plain, changed = self.raw.files.filter(pc.invert(has_vector)), self.raw.files.filter(has_vector)
+        parquet, files = ds.ParquetFileFormat(), pyarrow.fs.PyFileSystem(_StoreFiles(self._store))
+        fragments = [
+            parquet.make_fragment(path, files, partition_expression=expression)
+            for path, expression in zip(plain["path"].to_pylist(), _expressions(plain, self.struct, partitions), strict=True)
+        ]
+        of_files = ds.FileSystemDataset(fragments, schema, parquet, files)
+        if not changed.num_rows:
+            return of_files
+        rows = TableScan(self._store, self.struct, partitions, self.raw.version).read(changed, chosen=True)
+        return ds.UnionDataset(schema, [of_files, ds.InMemoryDataset(rows)])
 
     def __repr__(self) -> str:
         return f"TableSnapshot({self.raw!r})"
@@ -181,6 +195,62 @@ class TableSnapshot:
             "columns": {column.name: column.type for column in self.schema},
         }
         return html_of_fields(f"Version {self.version} of {self._store.location}", about)
+
+
+def _expressions(files: pa.Table, struct: StructType, partitions: Sequence[str]) -> list[ds.Expression]:
+    """For each file the condition that its partition values satisfy."""
+    texts = partition_texts(files["partition_values"], partitions)
+    columns = []
+    for name, each in zip(partitions, texts, strict=True):
+        dtype = struct.named(name).type
+        assert isinstance(dtype, PrimitiveType)  # Delta partitions by no other
+        columns.append(decode_column(each, dtype))
+    expressions = []
+    for index in range(files.num_rows):
+        expression = pc.scalar(True)
+        for name, values in zip(partitions, columns, strict=True):
+            value = values[index]
+            expression &= pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        expressions.append(expression)
+    return expressions
+
+
+class _StoreFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """The files of a snapshot by the paths of the log, to be read only."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def get_type_name(self) -> str:
+        return "sluice"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        store, key = object_at(self._store, path)
+        try:
+            return arrow_input(store.open_input(key))
+        except ObjectNotFound as gone:
+            raise FileNotFoundError(path) from gone
+
+    open_input_stream = open_input_file
+
+    def get_file_info(self, paths: Sequence[str]) -> list[Any]:
+        infos = []
+        for path in paths:
+            store, key = object_at(self._store, path)
+            try:
+                infos.append(pyarrow.fs.FileInfo(path, pyarrow.fs.FileType.File, size=store.head(key).size))
+            except ObjectNotFound:
+                infos.append(pyarrow.fs.FileInfo(path, pyarrow.fs.FileType.NotFound))
+        return infos
+
+    def _refuse(self, *_: object) -> Any:
+        raise PermissionError("a snapshot's files are read only: write through sluice.Table")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
+    delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
 
 
 def snapshot_of(table: ReadTable, version: int | None, consistency: str | None = None, *, timeout_s: Timeout) -> TableSnapshot:

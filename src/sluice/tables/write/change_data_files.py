@@ -6,22 +6,21 @@ that writes any must put all of its changes into them. `capture_changes` writes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions import AddCDCFile
+from ...storage.actions import AddCDCFile, Metadata
 from ...storage.actions.filetable import add_rows
 from ...storage.constants import CHANGE_DATA_FOLDER
-from ...storage.data.datafiles import TARGET_FILE_BYTES, FileFormat, write_files
+from ...storage.data.datafiles import FileFormat, write_files
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import positions_of
 from ...storage.errors import InvalidRequest
 from ...storage.schema.datatypes import as_nullable
 from ...storage.schema.partitions import uri_to_path
-from ...storage.schema.schema import PrimitiveType, StructField, StructType
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import file_size_of
 from .draft import Draft
@@ -44,17 +43,9 @@ class ChangeDataWriter:
     their names.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        *,
-        schema: StructType,
-        partition_columns: Sequence[str],
-        transaction_id: str,
-        target_file_bytes: int = TARGET_FILE_BYTES,
-        label: str = "",
-    ) -> None:
+    def __init__(self, store: ObjectStore, metadata: Metadata, transaction_id: str, label: str = "") -> None:
         """`label` distinguishes the writers of one transaction."""
+        schema = parse_schema(metadata.schema_string)
         if schema.get(CHANGE_TYPE) is not None:
             raise InvalidRequest(
                 f"the table has a column {CHANGE_TYPE!r}, a name reserved for change data files; rename it, or switch "
@@ -64,8 +55,10 @@ class ChangeDataWriter:
         self._store = store
         # Nullable, for rows from before a column became NOT NULL.
         nullable = StructType([*map(as_nullable, schema.fields), StructField(CHANGE_TYPE, PrimitiveType("string"))])
-        columns = tuple(partition_columns)
-        self._layout = FileFormat(nullable, columns, indexed_columns=0, target_file_bytes=target_file_bytes, root=CHANGE_DATA_FOLDER)
+        file_bytes = file_size_of(metadata.configuration)
+        self._layout = FileFormat(
+            nullable, metadata.partition_columns, indexed_columns=0, target_file_bytes=file_bytes, root=CHANGE_DATA_FOLDER
+        )
         self._transaction_id = transaction_id
         self._label = f"{label}-cdc" if label else "cdc"
         self._pending: list[pa.Table] = []
@@ -113,13 +106,7 @@ class ChangeDataWriter:
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        written = write_files(
-            self._store,
-            pending,
-            self._layout,
-            transaction_id=self._transaction_id,
-            label=f"{self._label}{self._parts}",
-        )
+        written = write_files(self._store, pending, self._layout, transaction_id=self._transaction_id, label=f"{self._label}{self._parts}")
         self._parts += 1
         self._files += [AddCDCFile(each.path, each.partition_values, each.size) for each in written]
 
@@ -134,17 +121,18 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
         return draft.recorded
     if not draft.changes_rows:
         return ()
-    writer = ChangeDataWriter(
-        draft.store,
-        schema=draft.schema,
-        partition_columns=draft.partition_columns,
-        transaction_id=draft.transaction_id,
-        target_file_bytes=file_size_of(draft.metadata.configuration),
-    )
+    writer = ChangeDataWriter(draft.store, draft.metadata, draft.transaction_id)
     before: list[pa.Table] = []
     after: list[pa.Table] = []
     try:
-        _tell_lost(draft, writer, before)
+        # the base's lost rows were deleted, except those that were changed
+        scan = TableScan(draft.store, draft.schema, draft.partition_columns, draft.base.version)
+        for add, gone, replaced in draft.lost():
+            for _, rows, positions in scan.positions(add_rows([add])):
+                became = pc.is_in(positions, value_set=positions_of(replaced))
+                is_gone = pa.repeat(pa.scalar(True), len(positions)) if gone is None else pc.is_in(positions, value_set=positions_of(gone))
+                writer.delete(rows.filter(pc.and_not(is_gone, became)))
+                before.append(rows.filter(became))
         for found in draft.find(None, draft.own_files):
             if draft.is_new(found.file.path):
                 writer.insert(found.rows)
@@ -162,14 +150,3 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
     except BaseException:
         writer.discard()
         raise
-
-
-def _tell_lost(draft: Draft, writer: ChangeDataWriter, before: list[pa.Table]) -> None:
-    """Record the base's lost rows as deleted, except changed ones, which are appended to `before`."""
-    scan = TableScan(draft.store, draft.schema, draft.partition_columns, draft.base.version)
-    for add, gone, replaced in draft.lost():
-        for _, rows, positions in scan.positions(add_rows([add])):
-            became = pc.is_in(positions, value_set=positions_of(replaced))
-            is_gone = pa.repeat(pa.scalar(True), len(positions)) if gone is None else pc.is_in(positions, value_set=positions_of(gone))
-            writer.delete(rows.filter(pc.and_not(is_gone, became)))
-            before.append(rows.filter(became))

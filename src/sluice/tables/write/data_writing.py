@@ -2,33 +2,41 @@
 
 A plan has everything that a writer of data files needs, and nothing that reaches the coordinator: executors use only the
 object store.
+
+Spark itself may write files for a plan, beside the table. What their footers do not allow is a reason to write the rows once more, by
+tasks that look at every row: those name the row, the rule and the remedy.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, DomainMetadata, Metadata
 from ...storage.actions import Protocol as TableProtocol
-from ...storage.actions.clustering import clustering_columns, dotted
 from ...storage.constants import COMPRESSION
+from ...storage.data.assignments import Filling
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import FileFormat, write_files
-from ...storage.data.filling import Filling
 from ...storage.data.row_ids import RowIdColumns
+from ...storage.data.statistics import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
-from ...storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
+from ...storage.errors import ConstraintViolated, InvalidRequest, PredicateError, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.arrow_schema import is_list
 from ...storage.schema.computed import features_of_columns, generated_of, is_filled, to_give
 from ...storage.schema.conform import check_values, conform
-from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
+from ...storage.schema.datatypes import as_nullable, is_list, types_inside
+from ...storage.schema.partitions import decode_column, folder, path_to_uri
+from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType, parse_schema, to_arrow, void_columns
+from ...storage.stores.local import LocalStore
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.property_rules import file_size_of, indexed_columns_of
@@ -52,6 +60,7 @@ class ArrowArray(Protocol):
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream | ArrowArray | Iterable[pa.RecordBatch]"
 
+_FOOTERS_AT_ONCE: Final = 4
 _ACCEPTED = (
     "give a pyarrow Table, RecordBatch or reader, anything that exports Arrow (such as a Polars DataFrame or a DuckDB result), or batches "
     "of these"
@@ -99,13 +108,8 @@ def schema_of(rows: Rows) -> pa.Schema | None:
 
 
 @lru_cache(maxsize=64)
-def _schema(schema_string: str) -> StructType:
-    return parse_schema(schema_string)
-
-
-@lru_cache(maxsize=64)
 def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...], generated: bool) -> Constraints:
-    schema = _schema(schema_string)
+    schema = parse_schema(schema_string)
     metadata = Metadata(id="", schema_string=schema_string, partition_columns=(), configuration=dict(configuration))
     constraints = Constraints.of(schema, metadata)
     return constraints + Constraints.of_generated(schema) if generated else constraints
@@ -113,7 +117,7 @@ def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...],
 
 @lru_cache(maxsize=64)
 def _filling(schema_string: str, names: tuple[str, ...], now: datetime) -> Filling:
-    return Filling.of(_schema(schema_string), names, now)
+    return Filling.of(parse_schema(schema_string), names, now)
 
 
 def constraints_of(metadata: Metadata, *, generated: bool = False) -> Constraints:
@@ -124,17 +128,29 @@ def constraints_of(metadata: Metadata, *, generated: bool = False) -> Constraint
     return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())), generated)
 
 
-def check_rows(metadata: Metadata, *, computed: bool = False) -> Callable[[pa.Table], None]:
+def check_rows(metadata: Metadata, *, computed: bool = False, where: str | None = None) -> Callable[[pa.Table], None]:
     """A check that raises ConstraintViolated for rows that break a constraint of the table, and SchemaMismatch for illegal values.
 
-    `computed`: the values of generated columns are right. Raises UnsupportedFeature for a constraint that sluice cannot check.
+    `computed`: the values of generated columns are right. `where`: the rows overwrite those that satisfy this, and must satisfy it, too.
+    Raises UnsupportedFeature for a constraint that sluice cannot check.
     """
     constraints = constraints_of(metadata, generated=not computed)
-    schema = _schema(metadata.schema_string)
+    schema = parse_schema(metadata.schema_string)
+    overwritten = None if where is None else Predicate.parse(where, schema)
 
     def check(rows: pa.Table) -> None:
         check_values(rows, schema)
         constraints.check(rows)
+        if overwritten is None:
+            return
+        mask = overwritten.mask(rows)
+        outside = len(rows) - (mask.true_count if isinstance(mask, pa.BooleanArray) else sum(bool(v) for v in mask.to_pylist()))
+        if outside:
+            raise ConstraintViolated(
+                f"{outside} of the rows do not satisfy the overwritten condition ({where}); filter the data, or widen the condition",
+                where=where,
+                rows=outside,
+            )
 
     return check
 
@@ -189,11 +205,6 @@ class Redefinition:
     clustering: tuple[DomainMetadata, ...] = ()
 
     @property
-    def cluster_by(self) -> list[str]:
-        """The columns by which the table is clustered then."""
-        return [dotted(path) for each in self.clustering for path in clustering_columns({each.domain: each})]
-
-    @property
     def replaces_table(self) -> bool:
         """Whether the table as such is replaced, rather than its rows by rows of another schema."""
         return self.operation != "WRITE"
@@ -242,7 +253,7 @@ class WritePlan:
     @property
     def schema(self) -> StructType:
         """The schema that the rows must fit."""
-        return _schema(self.metadata.schema_string)
+        return parse_schema(self.metadata.schema_string)
 
     def write(
         self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None, store: ObjectStore | None = None
@@ -269,7 +280,7 @@ class WritePlan:
             ),
             transaction_id=self.transaction_id,
             label=label,
-            check=self._checks(),
+            check=check_rows(self.metadata, computed=self.computed, where=self.where if self.mode == "overwrite" else None),
         )
         return tuple(files)
 
@@ -319,22 +330,87 @@ class WritePlan:
                 checked = batch.schema
             yield batch if now is None else _filling(self.metadata.schema_string, tuple(batch.schema.names), now).apply(batch)
 
-    def _checks(self) -> Callable[[pa.Table], None]:
-        constraints = check_rows(self.metadata, computed=self.computed)
-        if self.mode != "overwrite" or self.where is None:
-            return constraints
-        inside = Predicate.parse(self.where, self.schema)
 
-        def check(table: pa.Table) -> None:
-            constraints(table)
-            mask = inside.mask(table)
-            outside = len(table) - (mask.true_count if isinstance(mask, pa.BooleanArray) else sum(bool(v) for v in mask.to_pylist()))
-            if outside:
-                raise ConstraintViolated(
-                    f"{outside} of the rows do not satisfy the overwritten condition ({self.where}); "
-                    "filter the data, or widen the condition",
-                    where=self.where,
-                    rows=outside,
-                )
+# -- files that Spark itself wrote for a plan, beside the table; their footers say all that is recorded of them ---------------
 
-        return check
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A Parquet file with the plan's columns but the partition columns, whose `values` are as the log has them."""
+
+    path: Path
+    values: Mapping[str, str | None]
+
+
+def why_rows_are_needed(plan: WritePlan) -> str | None:
+    """Why footers do not suffice to check rows that are written by this plan; None if they do."""
+    schema, partitions = plan.schema, plan.metadata.partition_columns
+    if any(void_columns(schema)):
+        return "it has a column of type void, which Parquet lacks"
+    if constraints_of(plan.metadata).constraints:
+        return "it has constraints"
+    if not plan.computed and features_of_columns(schema):
+        return "it has columns that are filled in"
+    for each in schema.fields:
+        if any(isinstance(dtype, MapType) for _, dtype in types_inside(each.type)):
+            return f"the keys of maps in {each.name} must be distinct"
+        if not isinstance(each.type, PrimitiveType) and (not each.nullable or as_nullable(each).type != each.type):
+            return f"{each.name} has parts that are NOT NULL"
+    if plan.mode == "overwrite" and plan.where is not None:
+        columns = Predicate.parse(plan.where, schema).columns
+        if not columns or not columns <= {*partitions}:
+            return f"each row must satisfy {plan.where}"
+    return None
+
+
+def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile], label: str) -> tuple[AddFile, ...] | str:
+    """Make files the table's own, not visible yet; or the reason why they do not fit, and then nothing has been done.
+
+    Files without rows stay where they are. `label` distinguishes calls under one transaction.
+    """
+    configuration = dict(plan.metadata.configuration)
+    indexed = indexed_columns_of(configuration)
+    codec = plan.compression or COMPRESSION
+    layout = FileFormat(plan.schema, plan.metadata.partition_columns, codec, indexed, file_size_of(configuration))
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="sluice-footers") as pool:
+        footers = list(pool.map(lambda each: read_written_footer(each.path, layout.stored, layout.indexed_columns), staged))
+    filled = [(file, footer) for file, footer in zip(staged, footers, strict=True) if footer.rows]
+    reason = next(_unfit(plan, filled), None)
+    if reason is not None:
+        return reason
+    tag = f"{plan.transaction_id}-{label}-files" if label else f"{plan.transaction_id}-files"
+    moves: dict[str, Path] = {}
+    added: list[AddFile] = []
+    for number, (file, footer) in enumerate(filled):
+        below = folder(layout.partition_columns, file.values)
+        name = f"part-{number:05d}-{tag}-c000{layout.suffix}"
+        key = f"{below}/{name}" if below else name
+        moves[key] = file.path
+        size, now = file.path.stat().st_size, time.time_ns() // 1_000_000
+        added.append(AddFile(path_to_uri(key), dict(file.values), size, now, data_change=True, stats=footer.stats))
+    store.adopt(moves)
+    return tuple(added)
+
+
+def _unfit(plan: WritePlan, files: Sequence[tuple[StagedFile, WrittenFooter]]) -> Iterator[str]:
+    """Why rows of the files may not be in the table, as far as plans allow files by Spark."""
+    required = [each.name for each in plan.schema.fields if not each.nullable]
+    for file, footer in files:
+        for column in footer.illegal:
+            yield f"{column} has values that not every reader can read"
+        for name in required:
+            if file.values[name] is None if name in file.values else footer.nulls.get(name) != 0:
+                yield f"{name} is NOT NULL"
+    if plan.mode == "overwrite" and plan.where is not None and files:
+        inside = Predicate.parse(plan.where, plan.schema)
+        values: dict[str, pa.Array] = {}
+        for partition in map(plan.schema.named, inside.columns):
+            assert isinstance(partition.type, PrimitiveType)
+            texts = pa.array([file.values[partition.name] for file, _ in files], pa.string())
+            values[partition.name] = decode_column(texts, partition.type)
+        try:
+            satisfied = all(inside.mask(pa.table(values)).to_pylist())
+        except PredicateError:
+            satisfied = False
+        if not satisfied:
+            yield f"rows do not satisfy {plan.where}"

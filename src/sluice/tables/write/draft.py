@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -40,6 +41,8 @@ from .data_writing import Redefinition
 _THREADS: Final = 8, "sluice-vectors"
 """An object store's time is mostly waiting."""
 _COUNTED_AT_ONCE: Final = 16_384
+_OUTLASTS_FAILURES: Final = ("_physical", "_vectors", "_written", "staged")
+"""What stays as it is when an operation fails: what was read of files, and the keys of what was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,6 @@ class Finished:
     vectors_added: int = 0
     vectors_updated: int = 0
     vectors_removed: int = 0
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 class Draft:
@@ -106,8 +105,8 @@ class Draft:
         self._vectors: dict[str, Rows] = {}
         # Copies of the remaining rows of some files, made ahead: they are good as long as those files lost no more rows.
         self._copies: list[tuple[dict[str, Rows], tuple[AddFile, ...]]] = []
-        # The change data of everything so far, if somebody recorded them; any further change makes them incomplete.
-        self._recorded: tuple[AddCDCFile, ...] | None = None
+        self.recorded: tuple[AddCDCFile, ...] | None = None
+        """The files with the change data of everything so far, if somebody wrote them; any further change makes them incomplete."""
         self._written: set[str] = set()
         """The keys of everything that this transaction stored, also for operations that failed."""
         self.staged: set[str] = set()
@@ -127,13 +126,15 @@ class Draft:
         if self._removed:
             files = pa.Table.from_batches(without(files, {add.key for add in self._removed.values()}), files.schema)
         for dropped in self._dropped:
-            files = picked(files, pc.invert(pc.is_in(files["path"], value_set=_whole(dropped["path"]))).combine_chunks())
+            files = picked(files, pc.invert(pc.is_in(files["path"], value_set=dropped["path"].combine_chunks())).combine_chunks())
         return pa.concat_tables([files, add_rows(list(self._added.values()))]) if self._added else files
 
     @property
     def untouched(self) -> pa.BooleanArray:
         """For each file of the base whether it is unchanged."""
-        touched = pa.concat_arrays([pa.array([*self._removed, *self._changed], pa.string()), *(_whole(d["path"]) for d in self._dropped)])
+        touched = pa.concat_arrays(
+            [pa.array([*self._removed, *self._changed], pa.string()), *(each["path"].combine_chunks() for each in self._dropped)]
+        )
         return pc.invert(pc.is_in(self.base.files["path"], value_set=touched)).combine_chunks()
 
     @property
@@ -158,13 +159,12 @@ class Draft:
             adds = list(adds_of(files.slice(start, _COUNTED_AT_ONCE)))
             if exactly:
                 at_once(self._rows_in, [add for add in adds if record_count(add.stats) is None], *_THREADS)
-            known = [add for add in adds if exactly or record_count(add.stats) is not None]
-            rows += sum(self._rows_in(add) - self._rows_gone(add) for add in known)
+            for add in adds:
+                if exactly or record_count(add.stats) is not None:
+                    deleted, vector = self._deleted.get(add.path), add.deletion_vector
+                    gone = len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
+                    rows += self._rows_in(add) - gone
         return rows
-
-    def _rows_gone(self, add: AddFile) -> int:
-        deleted, vector = self._deleted.get(add.path), add.deletion_vector
-        return len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
 
     def find(
         self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None, with_ids: bool = False
@@ -217,36 +217,30 @@ class Draft:
     @contextmanager
     def atomically(self) -> Iterator[None]:
         """Make the block atomic: if it raises, the draft is what it was before."""
-        # Sets of rows are never changed in place, so copying the dictionaries is enough.
-        metadata, protocol, clustering = self.metadata, self.protocol, self.clustering
-        schema, successors = self.schema, set(self._successors)
-        settings = self.uses_vectors, self.captures_changes
-        files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
-        rows = [dict(each) for each in (self._deleted, self._replaced)]
-        copies, recorded = list(self._copies), self._recorded
+        # Sets of rows are never changed in place, so copying the containers is enough.
+        before = {
+            name: copy(value) if isinstance(value, (dict, list, set)) else value
+            for name, value in vars(self).items()
+            if name not in _OUTLASTS_FAILURES
+        }
         try:
             yield
         except BaseException:
-            self.metadata, self.protocol, self.clustering = metadata, protocol, clustering
-            self.schema, self._successors = schema, successors
-            self.uses_vectors, self.captures_changes = settings
-            self._added, self._removed, self._changed = files
-            self._dropped = dropped
-            self._deleted, self._replaced = rows
-            self._copies, self._recorded = copies, recorded
+            vars(self).update(before)
             raise
 
     # -- changing it -------------------------------------------------------------------------------------------------
 
     def add(self, files: Sequence[AddFile]) -> None:
         """Add files that this transaction wrote."""
-        self._recorded = None
-        self._written.update(uri_to_path(add.path) for add in files)
-        self._added.update((add.path, add) for add in files)
+        self.recorded = None
+        for add in files:
+            self._written.add(uri_to_path(add.path))
+            self._added[add.path] = add
 
     def drop(self, add: AddFile) -> None:
         """Remove a file with all its rows."""
-        self._recorded = None
+        self.recorded = None
         self._deleted.pop(add.path, None)
         if self._added.pop(add.path, None) is None:
             self._changed.pop(add.path, None)
@@ -254,7 +248,7 @@ class Draft:
 
     def drop_all(self, files: pa.Table) -> None:
         """Remove files, from its candidates, with all their rows."""
-        self._recorded = None
+        self.recorded = None
         known = pa.array([*self._added, *self._changed], pa.string())
         mine = pc.is_in(files["path"], value_set=known).combine_chunks()
         for add in adds_of(picked(files, mine)):
@@ -265,7 +259,7 @@ class Draft:
 
     def delete(self, add: AddFile, positions: pa.Array | Rows) -> None:
         """Delete rows of a file by position; the whole file if none is left."""
-        self._recorded = None
+        self.recorded = None
         gone = positions if isinstance(positions, Rows) else rows_at(positions)
         rows = self._deleted.get(add.path)
         if rows is None:
@@ -328,10 +322,6 @@ class Draft:
             with suppress(SluiceError):  # garbage collection finds it by the id
                 self.store.delete(key)
 
-    def record(self, changes: Sequence[AddCDCFile]) -> None:
-        """Take these files as the change data of everything so far; they are forgotten when anything else is changed."""
-        self._recorded = tuple(changes)
-
     def copy_of(self, files: Sequence[AddFile], copies: Sequence[AddFile]) -> None:
         """Take `copies` as the remaining rows of these changed files, so that `finish` need not copy them."""
         self._copies.append(({add.path: self._deleted[add.path] for add in files}, tuple(copies)))
@@ -346,11 +336,6 @@ class Draft:
     def is_pristine(self) -> bool:
         """Whether no file was added, removed or changed yet."""
         return not (self._added or self._removed or self._dropped or self._changed)
-
-    @property
-    def recorded(self) -> tuple[AddCDCFile, ...] | None:
-        """The change data that were recorded for everything; None if they have to be written yet."""
-        return self._recorded
 
     @property
     def changes_rows(self) -> bool:

@@ -100,19 +100,17 @@ def may_repeat(clauses: Sequence[MergeClause]) -> bool:
 
 
 def ambiguous(changes: int, rows: int, some: Iterable[tuple[Mapping[str, object], int]]) -> InvalidRequest:
-    """The refusal of so many changes of fewer rows; `some` of the rows, with how often each was changed."""
-    shown = [_shown(values, times) for values, times in some]
+    """Several source rows match one target row. `some`: a few of the target rows, with the number of changes of each."""
+    shown: list[str] = []
+    for values, times in some:
+        text = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+        shown.append(f"{text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + '...'} ({times} times)")
     return InvalidRequest(
         f"several rows of the source change the same row of the table ({changes} changes of {rows} rows), so it is unclear "
         f"which of them counts: {'; '.join(shown)}. Give each key once, or add conditions that choose one row",
         rule="ambiguous-merge",
         rows=shown,
     )
-
-
-def _shown(values: Mapping[str, object], times: int) -> str:
-    text = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-    return f"{text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + '...'} ({times} times)"
 
 
 def merge_parameters(predicate: str, clauses: Iterable[tuple[MergeClause, str | None]]) -> dict[str, str]:

@@ -11,16 +11,15 @@ from ...storage.actions import DomainMetadata, Metadata
 from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_domain
 from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
 from ...storage.constants import NESTING_MAX
+from ...storage.data.assignments import check_definitions
 from ...storage.data.constraints import Constraints
-from ...storage.data.filling import check_definitions
 from ...storage.data.row_ids import ROW_TRACKING_KEY
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.computed import defined
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
-from ..client.clustering_rules import clustered_by, clustering_names
-from ..client.property_rules import check_asked, check_settings, is_kept_by_sluice, is_on, with_defaults
+from ..client.property_rules import check_asked, check_settings, clustered_by, clustering_names, is_kept_by_sluice, is_on, with_defaults
 from .data_writing import Redefinition
 
 

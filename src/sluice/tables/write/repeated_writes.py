@@ -22,13 +22,27 @@ from .terms import as_it_was_given, require_same_rows
 _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 
 
-def done_before(table: OpenTable, application: tuple[str, int], ack: str, *, since: int | None = None) -> Commit | None:
-    """The commit that wrote an application's transaction; version -1 if the log that had it was cleaned up.
+def done_before(
+    table: OpenTable, application: tuple[str, int], ack: str, *, since: int | None = None, shown: Snapshot | None = None
+) -> Commit | None:
+    """The commit that wrote an application's transaction, up to a version (None: the latest); version -1 if its log was cleaned up.
 
     That is the commit that wrote its number, or a higher one that existed at version `since`, when the transaction was begun
     (None: now). With `ack` = "published", waits until it is published, as if it had been made now.
     """
-    return _done(table, application, ack, table.latest(), since)
+    snapshot = table.latest() if shown is None else shown
+    app, number = application
+    require_same_rows(snapshot.app_transactions, application, table.location)
+    recorded = snapshot.app_transactions.get(app)
+    if recorded is None or recorded.version < number:
+        return None
+    began = snapshot.version if since is None else since
+    later = False
+    for winner in _writers(table, application, snapshot.version):
+        if winner.version <= began or winner.app_versions[app] == number:
+            return commit_by_application(table, winner, winner.ordinal_of_app(app), ack)
+        later = True  # the application has gone on past this number, which refuses what was begun before
+    return None if later else _CLEANED_UP
 
 
 def done_in_all(accesses: Mapping[str, OpenTable], application: tuple[str, int], ack: str, since: Mapping[str, int]) -> dict[str, Commit]:
@@ -56,17 +70,29 @@ def _look_again(
     named = dict(joint) if isinstance(joint, Mapping) else {}
     missing: dict[str, int] = {}
     for other in sorted(named.keys() & (accesses.keys() - found.keys())):
-        commit = _up_to_date(accesses[other], application, ack, int(named[other]), transaction_id)
+        table, version = accesses[other], int(named[other])
+        head = table.fresh_head()
+        commit = done_before(table, application, ack, shown=table.at(head.version))
+        if commit is None and version <= head.version:  # other engines may have forgotten its number
+            written = _version(table, version)
+            ordinal = None if written is None else written.ordinal_of(transaction_id)
+            if written is not None and ordinal is not None:
+                commit = commit_by_application(table, written, ordinal, ack)
         if commit is None:
-            missing[other] = int(named[other])
+            missing[other] = version
         else:
             found[other] = commit
     # check: half-is-not-told-to-be-done
     if missing:
         told = as_it_was_given(application)
+        parts: list[str] = []
+        for other, version in missing.items():
+            cleaned_up = version < min(list_versions(accesses[other].store).commits, default=-1)  # it is unknown what it was
+            doubt = ", which was cleaned up since: look for its rows first" if cleaned_up else ""
+            parts.append(f"{accesses[other].location} (there as version {version}{doubt})")
         raise HalfCommitted(
             f"transaction {transaction_id} was committed under {told} as version {winner.version} of {at}, and together with it in "
-            f"{', '.join(_place(accesses[other], version) for other, version in missing.items())}, which lacks it now: that part was lost "
+            f"{', '.join(parts)}, which lacks it now: that part was lost "
             f"with the coordinator's data before it was published. Write only the missing part, by that Table's own methods under the "
             f"same {told}; or undo version {winner.version} of {at}, and repeat all of it under another one",
             transaction_id=transaction_id,
@@ -74,37 +100,6 @@ def _look_again(
             version=winner.version,
             missing=missing,
         )
-
-
-def _place(table: OpenTable, version: int) -> str:
-    """A missing part in words; it is unknown what a cleaned-up version was."""
-    cleaned_up = version < min(list_versions(table.store).commits, default=-1)
-    doubt = ", which was cleaned up since: look for its rows first" if cleaned_up else ""
-    return f"{table.location} (there as version {version}{doubt})"
-
-
-def _up_to_date(table: OpenTable, application: tuple[str, int], ack: str, version: int, transaction_id: str) -> Commit | None:
-    """Like `done_before`, including everything acknowledged; finds commits whose numbers other engines forgot."""
-    head = table.fresh_head()
-    done = _done(table, application, ack, table.at(head.version))
-    winner = None if done is not None or version > head.version else _version(table, version)
-    ordinal = None if winner is None else winner.ordinal_of(transaction_id)
-    return done if winner is None or ordinal is None else commit_by_application(table, winner, ordinal, ack)
-
-
-def _done(table: OpenTable, application: tuple[str, int], ack: str, snapshot: Snapshot, since: int | None = None) -> Commit | None:
-    app, number = application
-    require_same_rows(snapshot.app_transactions, application, table.location)
-    known = snapshot.app_transactions.get(app)
-    if known is None or known.version < number:
-        return None
-    began = snapshot.version if since is None else since
-    later = False
-    for winner in _writers(table, application, snapshot.version):
-        if winner.version <= began or winner.app_versions[app] == number:
-            return commit_by_application(table, winner, winner.ordinal_of_app(app), ack)
-        later = True  # the application has gone on past this number, which refuses what was begun before
-    return None if later else _CLEANED_UP
 
 
 def _writers(table: OpenTable, application: tuple[str, int], upto: int) -> Iterator[Winner]:

@@ -49,7 +49,6 @@ def snapshot_for_change(table: OpenTable, read_version: int | None = None, *, nu
 
     One with an application's number needs everything acknowledged to any client before this call.
     """
-    _ = table  # refuses a table opened for reading
     if numbered:
         table.fresh_head()
     latest = table.latest()
@@ -104,8 +103,6 @@ def require_no_key(location: str, metadata: Metadata) -> None:
 def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bool = False) -> WritePlan:
     """The plan for rows of this schema, whose new columns the table gets with `merge_schema`. Raises InvalidRequest and its kinds."""
     metadata, redefines = plan.metadata, plan.redefines
-    if plan.mode not in MODES:
-        raise InvalidRequest(f"mode is {plan.mode!r}; use one of {', '.join(MODES)}")
     if redefines is not None and (plan.mode != "overwrite" or plan.where is not None):
         raise InvalidRequest(
             "overwrite_schema replaces the whole table: leave where and dynamic out, or overwrite with the schema that the table has"
@@ -180,8 +177,14 @@ def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Seque
         gone = replaced_by(draft, plan, files)
         removals = Removals(replaced_whole(draft, gone), now_ms)
         reads, kind, scope = gone.reads, gone.kind, OWN_PARTITIONS if plan.mode == "dynamic" else gone.scope
-    elif plan.depends:
-        reads = _read_elsewhere(Draft(table.store, snapshot, plan.transaction_id), plan.read_where)
+    elif plan.depends:  # as far as it is known without reading rows
+        draft = Draft(table.store, snapshot, plan.transaction_id)
+        predicate = Predicate.parse(plan.read_where, draft.schema) if plan.read_where else None
+        candidates = draft.candidates(predicate)
+        if predicate is None:
+            reads = Reads(predicates=("",), files=tuple(candidates["path"].to_pylist()))
+        else:
+            reads = reads_in(draft, predicate, candidates)
     return Change(
         transaction_id=plan.transaction_id,
         operation="WRITE",
@@ -193,12 +196,3 @@ def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Seque
         scope=scope,
         terms=plan.terms,
     )
-
-
-def _read_elsewhere(draft: Draft, where: str | None) -> Reads:
-    """The reads of an append, as far as they are known without reading rows."""
-    predicate = Predicate.parse(where, draft.schema) if where else None
-    files = draft.candidates(predicate)
-    if predicate is None:
-        return Reads(predicates=("",), files=tuple(files["path"].to_pylist()))
-    return reads_in(draft, predicate, files)

@@ -1,26 +1,28 @@
 """The effects of delete, update, truncate and overwrite on a draft, and of changes that an engine outside of this process made.
 
-That engine (Spark's tasks) finds rows by file and position and writes the files with new rows; `apply_changes` makes them part of an
-open transaction, as if one of its own operations had done it.
+Each is a `Step`: how the history describes it, with name, parameters and metrics, and what it read. The engine outside of this
+process (Spark's tasks) finds rows by file and position and writes the files with new rows; `apply_changes` makes them part of an open
+transaction, as if one of its own operations had done it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.api import Reads
-from ...coordinator.rules.intent import Kind
+from ...coordinator.rules.intent import OWN_PARTITIONS, Kind
 from ...storage.actions import AddCDCFile, AddFile
+from ...storage.actions.clustering import clustering_columns, dotted
 from ...storage.actions.file_removals import Removals
 from ...storage.actions.filetable import adds_of, picked
-from ...storage.data.assignments import Assignments
-from ...storage.data.filling import renewing
+from ...storage.actions.records import live_count
+from ...storage.data.assignments import Assignments, renewing
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, InvariantBroken
@@ -31,12 +33,61 @@ from ...storage.schema.computed import generated_of, with_values_of_defaults
 from ...storage.schema.datatypes import StructType
 from ..client.property_rules import is_kept_by_sluice, primary_key_of
 from .data_writing import WritePlan, check_rows
-from .draft import Draft
-from .operation_records import Step, written
+from .draft import Draft, Finished
+
+_COMPACTIONS = (Kind.MAJOR, Kind.MINOR)
+_STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, *_COMPACTIONS)
+_NAMES_IN_A_MERGE: Final = {
+    "numAddedFiles": "numTargetFilesAdded",
+    "numAddedBytes": "numTargetBytesAdded",
+    "numRemovedFiles": "numTargetFilesRemoved",
+    "numRemovedBytes": "numTargetBytesRemoved",
+    "numAddedChangeFiles": "numTargetChangeFilesAdded",
+    "numCopiedRows": "numTargetRowsCopied",
+    "numDeletionVectorsAdded": "numTargetDeletionVectorsAdded",
+    "numDeletionVectorsUpdated": "numTargetDeletionVectorsUpdated",
+    "numDeletionVectorsRemoved": "numTargetDeletionVectorsRemoved",
+}
+"""Delta's names for what a commit did to files, and those that a MERGE has for the same."""
 
 LISTED_MAX: Final = 10_000
 """More files than any footprint lists."""
 _LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a transaction. `operation`, `parameters` and `metrics` have Delta's names."""
+
+    operation: str
+    kind: Kind
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    reads: Reads | None = None
+    """What it read of the table; None if nothing: a plain append."""
+    scope: str | None = None
+    """What an overwrite replaces ("" is the whole table)."""
+    changes: bool = True
+    """Whether it changed something: the history shows no others."""
+
+    @staticmethod
+    def reading(operation: str, reads: Reads | None) -> Step:
+        """One that only reads."""
+        return Step(operation, Kind.OTHER, reads=reads, changes=False)
+
+
+@dataclass(frozen=False)
+class RowOperation:
+    """An operation of an open transaction in which another engine changes rows."""
+
+    draft: Draft
+    """The table as the transaction sees it, in which the changes are made."""
+    plan: WritePlan
+    """How new rows are written; it adds no columns."""
+    label: str
+    """Distinguishes the operation's files from those of others of its transaction."""
+    step: Step
+    """What the operation did and read, which is set at last; the transaction takes it when the block ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +101,16 @@ class Replaced:
     scope: str | None
 
 
-def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
-    """The reads of a change of rows: its condition, and its candidate files if rows cannot be compared one by one."""
+def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table, *, whole_files: bool = False) -> Reads:
+    """The reads of a change of rows: its condition, and its candidate files if rows cannot be compared one by one.
+
+    What replaces `whole_files` depends on each of them in any case.
+    """
     sql = "" if predicate is None else predicate.to_sql()
-    if draft.uses_vectors:
+    if draft.uses_vectors and not whole_files:
         return Reads(predicates=(sql,))
-    return Reads(predicates=(sql,), files=_listed(draft, files))
+    listed = None if files.num_rows > LISTED_MAX else tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
+    return Reads(predicates=(sql,), files=listed)
 
 
 def rows_read(draft: Draft, where: str | None) -> Reads:
@@ -66,13 +121,6 @@ def rows_read(draft: Draft, where: str | None) -> Reads:
     if predicate is not None and draft.uses_vectors and (pc.sum(files["size"]).as_py() or 0) <= _LOOKED_UP_BYTES_MAX:
         return replace(reads, rows=draft.read_rows([], predicate, files)[1])
     return replace(reads, files=tuple(files["path"].to_pylist()))
-
-
-def _listed(draft: Draft, files: pa.Table) -> tuple[str, ...] | None:
-    """The paths of files of the base; None if there are more than a footprint lists."""
-    if files.num_rows > LISTED_MAX:
-        return None
-    return tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
 
 
 def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table, *, exactly: bool = False) -> int:
@@ -95,8 +143,6 @@ def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table,
 
 def delete_rows(draft: Draft, where: str) -> Step:
     """Delete the rows that satisfy `where`."""
-    if where is None:
-        raise InvalidRequest('delete needs a condition, such as "delay > 0"; to remove all rows use truncate()')
     predicate = Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
@@ -109,36 +155,25 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
     Raises PredicateError for an unusable expression, ConstraintViolated and SchemaMismatch for a row's new values.
     """
-    assignments, renewed = _assigned(draft, assigned)
+    require_no_keys(draft, assigned)
+    values = with_values_of_defaults(assigned, draft.schema)
+    assignments = Assignments(()) if assigned and not values else Assignments.parse(values, draft.schema)
+    changes = assignments, renewing(draft.schema, assignments.columns)  # generated columns follow from the others
+    require_no_keys(draft, with_those_made_of(draft.schema, assignments.columns))
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
     # Rows that this transaction added itself stay new to the table.
     is_new = pa.array([draft.is_new(path) for path in files["path"].to_pylist()], pa.bool_())
-    change = partial(_changed, assignments, renewed)
-    rows = _rewritten(draft, change, predicate, picked(files, pc.invert(is_new)), label)
+    rows = _rewritten(draft, changes, predicate, picked(files, pc.invert(is_new)), label)
     if pc.any(is_new).as_py():
-        rows += _rewritten(draft, change, predicate, files.filter(is_new), f"{label}n")
+        rows += _rewritten(draft, changes, predicate, files.filter(is_new), f"{label}n")
     parameters = {} if where is None else {"predicate": where}
     return Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads, changes=rows > 0)
 
 
-def _assigned(draft: Draft, assigned: Mapping[str, str]) -> tuple[Assignments, Assignments]:
-    """The assignments of an update, and those of the generated columns that follow from them. Raises as `Assignments.parse` does."""
-    require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
-    given = with_values_of_defaults(assigned, draft.schema) if isinstance(assigned, Mapping) else assigned
-    assignments = Assignments(()) if assigned and not given else Assignments.parse(given, draft.schema)
-    renewed = renewing(draft.schema, assignments.columns)
-    require_no_keys(draft, with_those_made_of(draft.schema, assignments.columns))
-    return assignments, renewed
-
-
-def _changed(assignments: Assignments, renewed: Assignments, rows: pa.Table) -> pa.Table:
-    return renewed.apply(assignments.apply(rows))
-
-
-def _rewritten(draft: Draft, change: Callable[[pa.Table], pa.Table], predicate: Predicate | None, files: pa.Table, label: str) -> int:
-    """Write the rows of `files` that satisfy the predicate, with new values, to new files; returns how many."""
+def _rewritten(draft: Draft, changes: Sequence[Assignments], predicate: Predicate | None, files: pa.Table, label: str) -> int:
+    """Write the rows of `files` that satisfy the predicate, after these changes in turn, to new files; returns how many."""
     gone: list[tuple[AddFile, pa.Array]] = []
 
     def updated() -> Iterator[pa.Table]:
@@ -146,7 +181,9 @@ def _rewritten(draft: Draft, change: Callable[[pa.Table], pa.Table], predicate: 
         for found in draft.find(predicate, files, with_ids=True):
             gone.append((found.file, found.positions))
             draft.require_room(nbytes := nbytes + Removals.least_bytes_of([found.file]))
-            rows = change(found.rows)
+            rows = found.rows
+            for change in changes:
+                rows = change.apply(rows)
             # readers give rows that store no commit version the version of the commit
             yield rows if draft.row_ids is None else rows.drop_columns([draft.row_ids.commit_version])
 
@@ -192,28 +229,17 @@ def keys_changed(columns: Sequence[str]) -> InvalidRequest:
 def truncate_rows(draft: Draft, where: str | None) -> Step:
     """Remove whole files: all of them, or the partitions that satisfy `where`."""
     predicate = None if where is None else Predicate.parse(where, draft.schema)
-    if predicate is not None and not _speaks_of_partitions(draft, predicate):
+    if predicate is not None and predicate.split(draft.partition_columns)[1] is not None:
         raise InvalidRequest(
             f"truncate empties whole partitions, but {where!r} is not about partition columns alone "
             f"({', '.join(draft.partition_columns) or 'there are none'}); use delete({where!r})",
             where=where,
         )
     files = draft.candidates(predicate)
-    reads = _reads_whole_files(draft, predicate, files)
-    rows = _delete_matching(draft, predicate, files)
+    reads = reads_in(draft, predicate, files, whole_files=True)
+    metrics = {"numDeletedRows": _delete_matching(draft, predicate, files)}
     parameters = {} if where is None else {"predicate": where}
-    metrics = {"numDeletedRows": rows}
     return Step("TRUNCATE", Kind.OVERWRITE, parameters, metrics, reads, where or "", changes=files.num_rows > 0)
-
-
-def _speaks_of_partitions(draft: Draft, predicate: Predicate) -> bool:
-    return predicate.split(draft.partition_columns)[1] is None
-
-
-def _reads_whole_files(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
-    """Replacing whole files depends on each of them."""
-    sql = "" if predicate is None else predicate.to_sql()
-    return Reads(predicates=(sql,), files=_listed(draft, files))
 
 
 def require_room_for(draft: Draft, plan: WritePlan) -> None:
@@ -235,18 +261,14 @@ def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
     """Add what a plan's writers wrote, in place of what its mode replaces."""
     if plan.changes_metadata:
         draft.adopt(plan.metadata, plan.redefines)
-    replaced = _replace_rows(draft, plan, files) if plan.mode != "append" else None
+    step = Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
+    if plan.mode != "append":
+        gone = replaced_by(draft, plan, files)
+        metrics = {**step.metrics, "numDeletedRows": _delete_matching(draft, gone.predicate, gone.files)}
+        operation = "WRITE" if plan.redefines is None else plan.redefines.operation
+        step = Step(operation, gone.kind, step.parameters, metrics, gone.reads, gone.scope)
     draft.add(files)
-    return replaced or Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
-
-
-def _replace_rows(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
-    """Remove what the plan's `files` (not part of the draft yet) replace."""
-    parameters, metrics = _parameters(plan), written(files)
-    gone = replaced_by(draft, plan, files)
-    metrics["numDeletedRows"] = _delete_matching(draft, gone.predicate, gone.files)
-    operation = "WRITE" if plan.redefines is None else plan.redefines.operation
-    return Step(operation, gone.kind, parameters, metrics, gone.reads, gone.scope)
+    return step
 
 
 def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Replaced:
@@ -256,15 +278,16 @@ def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Repl
     else:
         predicate = None if plan.where is None else Predicate.parse(plan.where, draft.schema)
     found = draft.candidates(predicate)
-    if predicate is None or _speaks_of_partitions(draft, predicate):
+    if predicate is None or predicate.split(draft.partition_columns)[1] is None:  # it is about partition columns alone
         scope = "" if predicate is None else predicate.to_sql()
-        return Replaced(predicate, found, _reads_whole_files(draft, predicate, found), Kind.OVERWRITE, scope)
+        return Replaced(predicate, found, reads_in(draft, predicate, found, whole_files=True), Kind.OVERWRITE, scope)
     return Replaced(predicate, found, reads_in(draft, predicate, found), Kind.CHANGE, None)
 
 
 def _parameters(plan: WritePlan) -> dict[str, str]:
     """The parameters of a write under Delta's names."""
-    columns = [] if plan.redefines is None else plan.redefines.cluster_by
+    domains = () if plan.redefines is None else plan.redefines.clustering
+    columns = [dotted(path) for each in domains for path in clustering_columns({each.domain: each})]
     clustered = {"clusterBy": dumps(columns).decode()} if columns else {}
     if plan.redefines is not None and plan.redefines.replaces_table:
         properties = {key: value for key, value in plan.metadata.configuration.items() if not is_kept_by_sluice(key)}
@@ -312,21 +335,14 @@ def target_of(draft: Draft, predicate: Predicate | None, read: Predicate | None)
     return Target(files, draft.deleted_in(files), reads_in(draft, read, files), predicate)
 
 
-def files_of(draft: Draft, paths: Iterable[str]) -> dict[str, AddFile]:
-    """The draft's files with these paths. Raises InvariantBroken if it lacks one."""
-    wanted = set(paths)
-    files = draft.files
-    chosen = pc.is_in(files["path"], value_set=pa.array(sorted(wanted), pa.string())).combine_chunks()
-    found = {add.path: add for add in adds_of(picked(files, chosen))}
-    if missing := wanted - found.keys():
-        raise InvariantBroken(f"rows were changed in files that the transaction does not know: {', '.join(sorted(missing)[:3])}")
-    return found
-
-
 def apply_changes(draft: Draft, changes: RowChanges) -> None:
     """Make the changes part of the draft. Raises InvalidRequest if they are more than one commit can have."""
-    pristine = draft.is_pristine
-    files = files_of(draft, {*changes.deleted, *changes.replaced})
+    pristine, live = draft.is_pristine, draft.files
+    paths = {*changes.deleted, *changes.replaced}
+    chosen = pc.is_in(live["path"], value_set=pa.array(sorted(paths), pa.string())).combine_chunks()
+    files = {add.path: add for add in adds_of(picked(live, chosen))}
+    if missing := paths - files.keys():
+        raise InvariantBroken(f"rows were changed in files that the transaction does not know: {', '.join(sorted(missing)[:3])}")
     draft.foresee(files.values())
     draft.replace([(files[path], rows) for path, rows in changes.replaced.items()], changes.successors)
     for path, rows in changes.deleted.items():
@@ -334,4 +350,79 @@ def apply_changes(draft: Draft, changes: RowChanges) -> None:
         draft.delete(files[path], rows)
     draft.add(changes.added)
     if changes.recorded is not None and pristine:
-        draft.record(changes.recorded)
+        draft.recorded = tuple(changes.recorded)
+
+
+# -- how the history describes them ----------------------------------------------------------------------------------------
+
+
+def row_count(adds: Iterable[AddFile]) -> int:
+    """The number of remaining rows in files, by their statistics; a file without statistics counts none."""
+    return sum(live_count(add) or 0 for add in adds)
+
+
+def written(files: Sequence[AddFile]) -> dict[str, int]:
+    """The metrics of written rows."""
+    return {"numFiles": len(files), "numOutputRows": row_count(files), "numOutputBytes": sum(f.size for f in files)}
+
+
+def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
+    """The kind of the steps together (the strictest among them), its name and its parameters."""
+    kind = min((step.kind for step in steps), key=_STRICTEST.index, default=Kind.OTHER)
+    if len(steps) == 1:
+        return kind, steps[0].operation, dict(steps[0].parameters)
+    listed = [{"operation": step.operation, **step.parameters} for step in steps]
+    return kind, "TRANSACTION", {"operations": orjson.dumps(listed).decode()}
+
+
+def scope_of(steps: Sequence[Step]) -> str:
+    """The scope that the steps replace together, of which an overwrite is the strictest."""
+    if all(step.parameters.get("partitionOverwriteMode") == "dynamic" for step in steps):
+        return OWN_PARTITIONS
+    scopes = list(dict.fromkeys(step.scope for step in steps if step.scope is not None))
+    return "" if "" in scopes or not scopes else scopes[0] if len(scopes) == 1 else " OR ".join(f"({scope})" for scope in scopes)
+
+
+def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
+    """Everything that was read; None if nothing was."""
+    found = [part for part in parts if part is not None]
+    if len(found) <= 1:
+        return found[0] if found else None
+    rows: dict[str, Rows] = {}
+    for part in found:
+        for path, read in part.rows.items():
+            rows[path] = rows[path] | read if path in rows else read
+    return Reads(
+        predicates=tuple(dict.fromkeys(p for part in found for p in part.predicates)),
+        files=None if any(part.files is None for part in found) else tuple(dict.fromkeys(f for part in found for f in part.files or ())),
+        rows=rows,
+        locks=tuple(dict.fromkeys(p for part in found for p in part.locks)),
+        whole_table=any(part.whole_table for part in found),
+        apps=tuple(dict.fromkeys(a for part in found for a in part.apps)),
+    )
+
+
+def commit_metrics(steps: Sequence[Step], finished: Finished, change_files: int, worked_ms: int) -> dict[str, str]:
+    """The metrics of a commit: the steps' counts and, unless they only append or compact, its files and how long the steps took."""
+    total: dict[str, int] = {}
+    merges = len(steps) == 1 and steps[0].operation == "MERGE"
+    counts = [step.metrics for step in steps]
+    if merges or any(step.reads is not None and step.kind not in _COMPACTIONS for step in steps):
+        files = {
+            "numAddedFiles": len(finished.added),
+            "numAddedBytes": sum(add.size for add in finished.added),
+            "numRemovedFiles": finished.removed,
+            "numRemovedBytes": finished.removed_bytes,
+            "numAddedChangeFiles": change_files,
+            "numCopiedRows": finished.copied_rows,
+            "numDeletionVectorsAdded": finished.vectors_added,
+            "numDeletionVectorsUpdated": finished.vectors_updated,
+            "numDeletionVectorsRemoved": finished.vectors_removed,
+        }
+        if merges:
+            files = {_NAMES_IN_A_MERGE[name]: count for name, count in files.items()}
+        counts += [files, {"executionTimeMs": max(worked_ms, 0)}]
+    for each in counts:
+        for name, value in each.items():
+            total[name] = total.get(name, 0) + value
+    return {name: str(value) for name, value in total.items()}

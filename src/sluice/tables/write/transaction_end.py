@@ -23,13 +23,16 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ...coordinator.api import PartitionScope, Priority, TableLeases, Timeout
+from ...coordinator.api import Clock, PartitionScope, Priority, TableLeases, Timeout, bounding
 from ...coordinator.errors import ConcurrentModification, NotCommitted, OutcomeUnknown, Withdrawn
 from ...coordinator.rules.refusal import refusal_error, withdrawal
 from ...storage.arguments import checked
 from ...storage.errors import InvalidRequest, InvariantBroken, Unavailable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
@@ -45,9 +48,11 @@ Answer = TypeVar("Answer")
 class OpenTransaction(ABC, Generic[Answer]):
     """The common part of all open transactions: they end once. Not thread-safe."""
 
-    def __init__(self, timeout_s: Timeout, priority: Priority, *, filed_again: bool = False) -> None:
-        """`priority` is that of an attempt whose predecessors lost."""
+    def __init__(self, transaction_id: str, timeout_s: Timeout, priority: Priority, clock: Clock, *, filed_again: bool = False) -> None:
+        """`priority` is that of an attempt whose predecessors lost; `clock` that of its tables."""
+        self._id = transaction_id
         self._timeout_s = timeout_s
+        self._clock = clock
         self._filed_again = filed_again
         """Whether it may have been filed before, so that the decision must check for that."""
         self._in_doubt = False
@@ -58,11 +63,6 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._refusal: NotCommitted | None = None
 
     # -- what each kind brings ---------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def id(self) -> str:
-        """The transaction's GUID."""
 
     @abstractmethod
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> Answer | None:
@@ -90,6 +90,15 @@ class OpenTransaction(ABC, Generic[Answer]):
     # -- the same for all of them ------------------------------------------------------------------------------------
 
     @property
+    def id(self) -> str:
+        """The transaction's GUID, in all its tables, by which `Table.outcome` and `sluice.outcome` find it.
+
+        It is "" before the first use of a table, in a transaction over several. It changes if the transaction is filed again, after a look
+        into files; `Commit.transaction_id` is the id in the log.
+        """
+        return self._id
+
+    @property
     def state(self) -> str:
         """One of "open", "committed", "refused", "aborted", "withdrawn", and "undecided": `commit` got no answer yet; call it again."""
         return self._state
@@ -107,7 +116,43 @@ class OpenTransaction(ABC, Generic[Answer]):
             row = f"; it is loss {self._losses} in a row" if self._losses > 1 else ""
             lost.tell(f"{row}; let transact repeat it, or begin the next attempt with after=<this transaction>: then others wait for it")
 
-    def _end(self, timeout_s: Timeout | None) -> Answer:
+    def commit(self, *, timeout_s: Timeout | None = None) -> Answer:
+        """Commit the operations, in all tables or in none. Called again it gives the same answer.
+
+        Returns the `Commit`, or None if they change nothing, which makes no version; over several tables the `CommitInfo`, which is empty
+        then. Raises the conflict (ConcurrentModification; over several tables it names its table, `error.facts["table"]`), LeaseHeld,
+        LeaseLost, OutcomeUnknown and Unavailable; after the last two it may be called again. Raises HalfCommitted if it repeats a
+        transaction of which some tables lost their part.
+        """
+        with bounding(self._timeout_s if timeout_s is None else timeout_s, self._clock) as limit:
+            return self._end(limit)
+
+    def withdraw(self, *, timeout_s: Timeout | None = None) -> Answer | None:
+        """Take the transaction back, in all its tables.
+
+        Returns None if no table has it or ever will: `commit` then raises Withdrawn, or the refusal. Returns what `commit` does if it is
+        too late, because somebody decided the transaction already. Raises OutcomeUnknown and Unavailable if neither is certain yet; then
+        it may be called again.
+        """
+        if self._answer is not None:
+            return self._answer[0]
+        if self._state not in (_OPEN, _UNDECIDED):
+            return None
+        with bounding(self._timeout_s if timeout_s is None else timeout_s, self._clock) as limit:
+            try:
+                # check: taken-back-by-a-verdict (self._state == _UNDECIDED -> False)
+                known = self._known(limit, withdraw=True) if self._state == _UNDECIDED else None
+            except NotCommitted as refusal:
+                self._lost(refusal)
+                return None
+            # check: too-late-to-take-back
+            if known is not None:
+                return self._won(known)
+            # there is no trace of it, and nobody will file it any more
+            self._lost(refusal_error(withdrawal(self.id), self.id, filed=False))
+            return None
+
+    def _end(self, limit: Timeout) -> Answer:
         """Wait for its decision. Raises its refusal, or why there is no answer."""
         if self._answer is not None:
             return self._answer[0]
@@ -116,7 +161,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         if self._state == _ABORTED:
             self._require_open()
         try:
-            answer = self._decided(self._limit(timeout_s))
+            answer = self._decided(limit)
         except NotCommitted as refusal:
             self._lost(refusal)
             raise
@@ -130,9 +175,6 @@ class OpenTransaction(ABC, Generic[Answer]):
     def timeout_s(self) -> Timeout:
         """The default time of `commit` and `withdraw`."""
         return self._timeout_s
-
-    def _limit(self, timeout_s: Timeout | None) -> Timeout:
-        return self._timeout_s if timeout_s is None else timeout_s
 
     def _won(self, answer: Answer) -> Answer:
         self._state, self._answer, self._losses = _COMMITTED, (answer,), 0
@@ -154,25 +196,6 @@ class OpenTransaction(ABC, Generic[Answer]):
     def _give_priority_up(self) -> None:
         self._priority.end()
         self._priority = Priority(self._priority.losses)
-
-    def _take_back(self, timeout_s: Timeout | None) -> Answer | None:
-        """Make sure that it is never committed; returns the answer if it already is."""
-        if self._answer is not None:
-            return self._answer[0]
-        if self._state in (_OPEN, _UNDECIDED):
-            try:
-                # check: taken-back-by-a-verdict (self._state == _UNDECIDED -> False)
-                known = self._known(self._limit(timeout_s), withdraw=True) if self._state == _UNDECIDED else None
-            except NotCommitted as refusal:
-                self._lost(refusal)
-                return None
-            # check: too-late-to-take-back
-            if known is not None:
-                return self._won(known)
-            self._lost(
-                refusal_error(withdrawal(self.id), self.id, filed=False)
-            )  # there is no trace of it, and nobody will file it any more
-        return None
 
     def _decided(self, limit: Timeout) -> Answer:
         if self._state == _UNDECIDED:
@@ -211,6 +234,10 @@ class OpenTransaction(ABC, Generic[Answer]):
         """Called before filing: from here on others may decide it."""
         self._state = _UNDECIDED
 
+    def _filed_under(self, transaction_id: str) -> None:
+        """Called before it is filed under another id."""
+        self._id = transaction_id
+
     def abort(self) -> None:
         """Give the transaction up: nothing of it becomes visible. Its data files are deleted."""
         if self._state in (_COMMITTED, _UNDECIDED):
@@ -223,7 +250,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             self._state = _ABORTED
             self._give_up()
 
-    def __enter__(self) -> OpenTransaction[Answer]:
+    def __enter__(self) -> Self:
         self._require_open()
         return self
 
@@ -234,7 +261,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             self.abort()
             return
         try:
-            self._end(None)
+            self._end(self._timeout_s)
         except InvalidRequest:  # otherwise `commit` may be called again
             if self._state == _OPEN:
                 self.abort()

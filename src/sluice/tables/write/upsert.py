@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +21,7 @@ from ...storage.schema.schema import PrimitiveType, StructType
 from ..client.property_rules import newest_key, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft
-from .operation_records import Step
-from .row_operations import reads_in
+from .row_operations import Step, reads_in
 
 # Up to this many values of a key column are looked for one by one, more as a range.
 _VALUES_MAX: Final = 64
@@ -77,9 +76,10 @@ class Keys:
         if len(self.names) > 1 and len(self) <= _TUPLES_MAX and not has_floats:
             places = rows.select(list(self.names)).filter(pc.is_valid(self.find(rows))).to_pylist()
             unique = {tuple(place.items()): place for place in places}.values()
-            return (
-                reduce(Predicate.or_, (Predicate.from_filters(map(_equal, place.items()), schema) for place in unique)) if unique else None
-            )
+            equal: list[list[Filter]] = [
+                [("IsNull" if value is None else "EqualTo", (name,), value) for name, value in place.items()] for place in unique
+            ]
+            return reduce(Predicate.or_, (Predicate.from_filters(each, schema) for each in equal)) if equal else None
         found = [each for name, values in zip(self.names, self.values, strict=True) if (each := _among(name, values, schema)) is not None]
         return reduce(Predicate.and_, found) if found else None
 
@@ -87,8 +87,6 @@ class Keys:
 def _comparable(rows: pa.Table, name: str) -> pa.Array:
     """A column whose equal values are equal to Arrow, which distinguishes 0.0 from -0.0, and NaNs by their bits."""
     column = rows.column(name).combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_floating(column.type):
         nan = pa.scalar(float("nan"), column.type)
         column = pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))
@@ -98,11 +96,6 @@ def _comparable(rows: pa.Table, name: str) -> pa.Array:
 def _paired(code: pa.Array, column: pa.Array, known: pa.Array) -> pa.Array:
     """One number for the key so far and the next column's value; both are below 2**31, so it fits."""
     return pc.add(pc.multiply(code, pa.scalar(len(known), pa.int64())), pc.index_in(column, value_set=known).cast(pa.int64()))
-
-
-def _equal(part: tuple[str, Any]) -> Filter:
-    name, value = part
-    return ("IsNull" if value is None else "EqualTo", (name,), value)
 
 
 def _among(name: str, values: pa.Array, schema: StructType) -> Predicate | None:
@@ -209,7 +202,9 @@ def upsert_rows(draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *,
     met = _meet(draft, rows, keys)
     draft.foresee(add for add, _ in met.gone)
     if draft.row_ids is not None and met.gone:
-        rows = rows.append_column(draft.row_ids.row_id, met.ids_of(numbers))
+        known = pa.concat_tables(met.ids)  # of several rows with one key the first one's id counts
+        places = pc.index_in(numbers, value_set=known["key"].combine_chunks())
+        rows = rows.append_column(draft.row_ids.row_id, known["id"].combine_chunks().take(places))
     if draft.captures_changes:
         succeeds = pc.is_in(numbers, value_set=pa.array(met.succeeded, pa.int64()), skip_nulls=True)
         draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s", with_ids=True))
@@ -223,7 +218,13 @@ def upsert_rows(draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *,
         "numTargetRowsUpdated": sum(len(positions) for _, positions in met.gone),
         "numTargetRowsDeleted": 0,
     }
-    return Step("MERGE", kind, _parameters(names), metrics, met.reads)
+    parameters = {
+        "predicate": " AND ".join(f"target.{name} = source.{name}" for name in names),
+        "matchedPredicates": '[{"actionType":"update"}]',
+        "notMatchedPredicates": '[{"actionType":"insert"}]',
+        "notMatchedBySourcePredicates": "[]",
+    }
+    return Step("MERGE", kind, parameters, metrics, met.reads)
 
 
 def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:
@@ -250,11 +251,6 @@ class _Met:
     succeeded: set[int] = field(default_factory=set)
     ids: list[pa.Table] = field(default_factory=list)
 
-    def ids_of(self, numbers: pa.Array) -> pa.Array:
-        """The ids for new rows with the keys of these numbers: of several rows with one key, the first one's; null for others."""
-        known = pa.concat_tables(self.ids)
-        return known["id"].combine_chunks().take(pc.index_in(numbers, value_set=known["key"].combine_chunks()))
-
 
 def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
     if not len(keys):
@@ -274,13 +270,3 @@ def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
                 ids = pa.table({"key": numbers, "id": found.rows[draft.row_ids.row_id]})
                 met.ids.append(ids.filter(pc.and_(pc.is_valid(ids["key"]), pc.is_valid(ids["id"]))))
     return met
-
-
-def _parameters(names: Sequence[str]) -> dict[str, str]:
-    """The parameters of a MERGE under Delta's names."""
-    return {
-        "predicate": " AND ".join(f"target.{name} = source.{name}" for name in names),
-        "matchedPredicates": '[{"actionType":"update"}]',
-        "notMatchedPredicates": '[{"actionType":"insert"}]',
-        "notMatchedBySourcePredicates": "[]",
-    }

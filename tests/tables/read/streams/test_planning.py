@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
@@ -15,10 +15,9 @@ from sluice.storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Dele
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, SluiceError, UnsupportedFeature
 from sluice.storage.schema.schema import from_arrow, schema_to_json
-from sluice.tables.read.changed_files import ChangedFiles
 from sluice.tables.read.streams.offsets import Limits, StreamOffset, StreamRules
-from sluice.tables.read.streams.planning import Lookup, end_of_batch, portions
-from sluice.tables.read.streams.version_files import StreamedTable, StreamFiles
+from sluice.tables.read.streams.planning import Lookup, StreamedTable, StreamFiles, end_of_batch, portions
+from sluice.tables.read.versions import ChangedFiles
 
 SCHEMA = schema_to_json(from_arrow(pa.schema([("n", pa.int64())])))
 METADATA = Metadata("an-id", SCHEMA, (), {})
@@ -83,7 +82,7 @@ def reader(history: list[Version], first: list[AddFile] | None = None, rules: St
 
     def lookup(place: StreamOffset) -> StreamFiles:
         if place.first:
-            return StreamFiles.of_table(add_rows(first or []))
+            return StreamFiles(add_rows(first or []))
         return table.files(place.version, history[place.version].actions)
 
     return lookup
@@ -179,7 +178,7 @@ def test_a_batch_ends_only_where_the_files_allow_it() -> None:
     files = add_rows([add(str(n)) for n in range(6)])
 
     def lookup(place: StreamOffset) -> StreamFiles:
-        return StreamFiles.of_table(files, ends=(0, 3, 6)) if place.first else StreamFiles()
+        return StreamFiles(files, ends=(0, 3, 6)) if place.first else StreamFiles()
 
     start = StreamOffset("an-id", 0, first=True)
     middle = end_of_batch(start, 0, Limits(files=1), lookup)
@@ -303,8 +302,8 @@ def test_lookups_are_only_asked_for_what_a_batch_needs() -> None:
 def test_a_first_batch_that_is_repeated_begins_where_the_stream_began() -> None:
     """Spark asks for the beginning again, and the table has gone on."""
     began = StreamOffset.beginning("an-id", 3, first=True)
-    end = StreamOffset.of_json(began.after(2, 2, 4).to_json())
+    end = StreamOffset.of_json(replace(began, version=4, first=False).to_json())
     assert end.place == (4, 0)
     again = StreamOffset.beginning("an-id", 9, first=True)
     assert again.since(end) == began
-    assert end.since(end.after(1, 1, 5)) == end
+    assert end.since(replace(end, version=5)) == end

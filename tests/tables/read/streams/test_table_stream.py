@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit.decider import Batch
 from sluice.coordinator.publication.waiting import Patience
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.data.scan import TableScan
@@ -23,9 +23,9 @@ from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import open_table
 from sluice.tables.client.published_table import PublishedTable
-from sluice.tables.read.published_versions import published_versions
 from sluice.tables.read.streams.offsets import Limits, Start, StreamOffset, StreamRules
 from sluice.tables.read.streams.table_stream import TableStream
+from sluice.tables.read.versions import published_versions
 from tests.tables.conftest import Place, flights
 from tests.tables.elsewhere import Writer
 
@@ -144,7 +144,7 @@ def test_another_table_at_the_same_place_is_refused(place: Place) -> None:
     place.create(partition_by=[])
     stream = opened(place)
     start = StreamOffset("another-id", 0)
-    for read in (lambda: stream.latest_offset(start, ALL), lambda: list(stream.reads(start, start.after(1, 1, 1)))):
+    for read in (lambda: stream.latest_offset(start, ALL), lambda: list(stream.reads(start, replace(start, version=1)))):
         with pytest.raises(InvalidRequest, match=r"id another-id .*another table took its place"):
             read()
     with pytest.raises(VersionNotFound, match="put back to an earlier state"):

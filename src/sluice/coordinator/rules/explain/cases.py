@@ -14,7 +14,7 @@ from ....storage.actions.codec import action_of
 from ....storage.dataclass import dataclass
 from ....storage.errors import Corrupt, InvalidRequest, SchemaMismatch
 from ....storage.jsontext import loads
-from ....storage.schema.schema import DataType, PrimitiveType, StructField, StructType, parse_schema, schema_to_json
+from ....storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, schema_to_json
 from ....storage.schema.sqltypes import parse_sql_type
 from ..isolation import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
 from ..read_scope import types_of
@@ -116,11 +116,17 @@ class _Reader:
         if not isinstance(found, dict):
             raise InvalidRequest(f"{self._name} contains {_shown(found)}; write one JSON object with the fields of a case", case=self._name)
         fields = {key: value for key, value in found.items() if value is not None}
-        self._check_names(fields)
+        for key in fields:  # refuse likely misspellings; other unknown names (a title, a remark) are ignored
+            close = get_close_matches(key.lower().replace("-", "_"), FIELDS, 1, 0.8) if key not in FIELDS else []
+            if close:
+                self._fail(key, "is not a field of a case", f"did you mean {close[0]}?")
         setup = self._typed(fields.get("setup", []), list, "setup", "a list of Delta actions")
         self._columns = self._texts(fields.get("partition_columns", self._from_table(setup, "partitionColumns") or []), "partition_columns")
         schema = self._schema(fields, setup)
-        self._table = self._described(setup, schema)
+        # what a metaData action omits is the table's own
+        made: Mapping[str, Any] = {"id": "", "schemaString": schema_to_json(schema), "partitionColumns": list(self._columns)}
+        self._table = {name: default if (own := self._from_table(setup, name)) is None else own for name, default in made.items()}
+        commits = self._typed(fields.get("winning_commits", []), list, "winning_commits", "a list of commits, each a list of Delta actions")
         return Case(
             name=self._name,
             schema=schema,
@@ -132,7 +138,7 @@ class _Reader:
                 self._read(each, f"txn_reads[{number}]")
                 for number, each in enumerate(self._typed(fields.get("txn_reads", []), list, "txn_reads", "a list of reads"))
             ),
-            winning_commits=self._commits(fields.get("winning_commits", [])),
+            winning_commits=tuple(self._actions(commit, f"winning_commits[{number}]") for number, commit in enumerate(commits)),
             winning_operation=self._text(fields.get("winning_operation", ""), "winning_operation"),
             own_actions=tuple(
                 action for action in self._actions(fields.get("own_actions", []), "own_actions") if not isinstance(action, CommitInfo)
@@ -140,13 +146,6 @@ class _Reader:
             own_operation=self._text(fields.get("own_operation", ""), "own_operation"),
             notes=tuple(self._notes),
         )
-
-    def _check_names(self, fields: Mapping[str, Any]) -> None:
-        """Refuse likely misspellings; other unknown names (a title, a remark) are ignored."""
-        for key in fields:
-            close = get_close_matches(key.lower().replace("-", "_"), FIELDS, 1, 0.8) if key not in FIELDS else []
-            if close:
-                self._fail(key, "is not a field of a case", f"did you mean {close[0]}?")
 
     def _setting(self, fields: Mapping[str, Any], name: str, choose: Callable[[str], _T]) -> _T | None:
         if name not in fields:
@@ -172,7 +171,10 @@ class _Reader:
             except Corrupt as cause:
                 self._fail("setup: metaData.schemaString", f"is not a schema: {cause.message}", "copy it from the table's log")
         for column, kind in self._typed(fields.get("schema", {}), dict, "schema", 'an object like {"x": "int"}').items():
-            columns[column] = StructField(column, self._type(kind, f"schema.{column}"))
+            try:
+                columns[column] = StructField(column, parse_sql_type(self._text(kind, f"schema.{column}")))
+            except SchemaMismatch as cause:
+                self._fail(f"schema.{column}", f"cannot be used: {cause.message}", "an unused column may be left out")
         for column in self._columns:
             if column not in columns:
                 self._notes.append(f"partition column {column!r} has no type in schema and is taken for a string")
@@ -181,22 +183,7 @@ class _Reader:
                 self._fail(f"schema.{column}", f"is {columns[column].type}", "a partition column has a primitive type")
         return StructType(columns.values())
 
-    def _type(self, kind: Any, field: str) -> DataType:
-        try:
-            return parse_sql_type(self._text(kind, field))
-        except SchemaMismatch as cause:
-            self._fail(field, f"cannot be used: {cause.message}", "an unused column may be left out")
-
-    def _described(self, setup: list[Any], schema: StructType) -> Mapping[str, Any]:
-        """Defaults for what a metaData action omits: the table's own values."""
-        made: Mapping[str, Any] = {"id": "", "schemaString": schema_to_json(schema), "partitionColumns": list(self._columns)}
-        return {name: default if (given := self._from_table(setup, name)) is None else given for name, default in made.items()}
-
     # -- actions and reads -------------------------------------------------------------------------------------------------
-
-    def _commits(self, found: Any) -> tuple[tuple[Action, ...], ...]:
-        commits = self._typed(found, list, "winning_commits", "a list of commits, each a list of Delta actions")
-        return tuple(self._actions(commit, f"winning_commits[{number}]") for number, commit in enumerate(commits))
 
     def _actions(self, found: Any, field: str) -> tuple[Action, ...]:
         actions = self._typed(found, list, field, "a list of Delta actions")
@@ -204,19 +191,17 @@ class _Reader:
 
     def _action(self, found: Any, field: str) -> Action:
         body = self._typed(found, dict, field, 'a Delta action like {"add": {"path": "a"}}')
-        completed = {name: self._completed(name, inner, field) for name, inner in body.items()}
+        completed = dict(body)
+        for name, inner in body.items():
+            if isinstance(inner, dict):
+                defaults = self._table if name == "metaData" else _LEFT_OUT.get(name, {})
+                if name == "metaData" and not inner:
+                    defaults = {**defaults, "id": f"not said in {field}"}  # an omitted id is not the same as the former one
+                completed[name] = {**defaults, **{key: value for key, value in inner.items() if value is not None}}
         try:
             return action_of(completed)
         except ValueError as cause:
             self._fail(field, f"is not a Delta action: {cause}", "write it as in a file of _delta_log")
-
-    def _completed(self, name: str, body: Any, field: str) -> Any:
-        if not isinstance(body, dict):
-            return body
-        defaults = self._table if name == "metaData" else _LEFT_OUT.get(name, {})
-        if name == "metaData" and not body:
-            defaults = {**defaults, "id": f"not said in {field}"}  # an omitted id is not the same as the former one
-        return {**defaults, **{key: value for key, value in body.items() if value is not None}}
 
     def _read(self, found: Any, field: str) -> Read:
         body = self._typed(found, dict, field, 'an object like {"op": "readWholeTable"}')

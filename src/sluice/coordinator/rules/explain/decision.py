@@ -18,8 +18,8 @@ from typing import Final
 
 from ....storage.actions import Action, AddFile, CommitInfo, DeletionVector, Metadata, Protocol, RemoveFile
 from ....storage.actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION, deletion_vectors, writer_features
+from ....storage.actions.file_removals import Moved, moved_rows, with_moves
 from ....storage.actions.filetable import adds_of
-from ....storage.actions.lineage import Moved, moved_rows, with_moves
 from ....storage.actions.metadata_change import describe, describe_protocol
 from ....storage.actions.records import record_count
 from ....storage.constants import DELETION_VECTORS_KEY
@@ -110,9 +110,10 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     candidate = Candidate("explain", operation, footprint, table.level, actions=own)
     level = effective_level(footprint, table.level, operation)
     explained = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
-    repeats = None if table.strict else _repeats(footprint, case)
-    if repeats is not None:
-        return replace(explained, because=repeats)
+    for version, commit in enumerate(case.winning_commits if not table.strict and footprint.app_versions else (), start=1):
+        if footprint.app_versions.items() <= winner_of(version, commit).app_versions.items():
+            written = " and ".join(f"number {number} of application {app}" for app, number in footprint.app_versions.items())
+            return replace(explained, because=f"version {version} wrote {written} already: that commit is the answer")
     for version, commit in enumerate(case.winning_commits, start=1):
         actions, assumed = table.completed(case.winning_operation, commit)
         if files := sorted(assumed.intersection(candidate.footprint.removes or ())):
@@ -134,7 +135,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
                 notes=(*explained.notes, *_unknown_rows(candidate, checked)),
                 winner_did=f"concerns {checked.what}",
             )
-        candidate, table = checked, table.after(actions)
+        candidate, table = checked, replace(table, state=table.state.after([actions]))
     return replace(explained, because=_why_not(candidate, table, level), rebased=candidate.rebased)
 
 
@@ -179,12 +180,17 @@ class _Table:
     def files(self) -> list[AddFile]:
         return list(adds_of(self.state.files.table))
 
-    def after(self, actions: Sequence[Action]) -> _Table:
-        return replace(self, state=self.state.after([actions]))
-
     def completed(self, operation: str, actions: Sequence[Action]) -> tuple[tuple[Action, ...], frozenset[str]]:
-        """A commit's actions with what a case may leave out: see `completed`."""
-        traced = self.row_level and not _is_z_order(operation, actions)
+        """A commit's actions with what a case may leave out: see `completed`.
+
+        The rows of a compaction are not traced if its name or its own parameters say that they were ordered anew.
+        """
+        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+        parameters = info.fields.get("operationParameters") if info is not None else None
+        columns = [parameters.get(name) for name in ("zOrderBy", "clusterBy")] if isinstance(parameters, Mapping) else []
+        named = (operation, "" if info is None or info.operation is None else info.operation)
+        ordered_anew = any(each not in (None, "", "[]", []) for each in columns) or any("ORDER" in name.upper() for name in named)
+        traced = self.row_level and not ordered_anew
         return completed(actions, {add.path: add for add in self.files()}, traced=traced)
 
 
@@ -292,15 +298,6 @@ def _scope(case: Case, predicates: Sequence[str], files: Sequence[AddFile | Remo
     return _inside(case, places, "own_actions") if case.partition_columns and places else ""
 
 
-def _repeats(mine: Footprint, case: Case) -> str | None:
-    """Why nothing is compared: a winner wrote the same numbers of the same applications."""
-    written = " and ".join(f"number {number} of application {app}" for app, number in mine.app_versions.items())
-    for version, commit in enumerate(case.winning_commits, start=1):
-        if written and mine.app_versions.items() <= winner_of(version, commit).app_versions.items():
-            return f"version {version} wrote {written} already: that commit is the answer"
-    return None
-
-
 # -- the commits that came first -----------------------------------------------------------------------------------------------
 
 
@@ -310,7 +307,7 @@ def _winner(table: _Table, read: _Table, version: int, actions: Sequence[Action]
     operation = winner.operation or table.case.winning_operation
     named = _named(table.case.winning_operation)[1] or _named(operation)[1]
     says_kind = bool(winner.transactions) and "kind" in winner.transactions[0]
-    protocol = table.after(actions).state.protocol
+    protocol = table.state.after([actions]).protocol
     # Delta Lake compares domains only in tables with the feature.
     no_domains = table.strict and protocol is not None and "domainMetadata" not in writer_features(protocol)
     return replace(
@@ -357,27 +354,14 @@ def completed(actions: Sequence[Action], files: Mapping[str, AddFile], *, traced
                 each = replace(each, partition_values=source.partition_values)
             if traced and outputs and not each.data_change and each.path not in added and moved_rows(each) is None:
                 output = next((add for add in outputs if add.partition_values == each.partition_values), outputs[0])
-                count = _live_rows(each, source)
+                rows = record_count(each.stats) or (None if source is None else record_count(source.stats))
+                dead = 0 if each.deletion_vector is None else each.deletion_vector.cardinality
+                count = _ROWS if rows is None else max(rows - dead, 0)
                 each = with_moves(each, [Moved(output.path, 0, count, filled.get(output.path, 0))])
                 filled[output.path] = filled.get(output.path, 0) + count
                 assumed.add(each.path)
         made.append(each)
     return tuple(made), frozenset(assumed)
-
-
-def _live_rows(remove: RemoveFile, source: AddFile | None) -> int:
-    count = record_count(remove.stats) or (None if source is None else record_count(source.stats))
-    dead = 0 if remove.deletion_vector is None else remove.deletion_vector.cardinality
-    return _ROWS if count is None else max(count - dead, 0)
-
-
-def _is_z_order(operation: str, actions: Sequence[Action]) -> bool:
-    """Whether an operation's name, or a commit's own parameters, say that rows were ordered anew."""
-    info = next((each for each in actions if isinstance(each, CommitInfo)), None)
-    parameters = info.fields.get("operationParameters") if info is not None else None
-    columns = [parameters.get(name) for name in ("zOrderBy", "clusterBy")] if isinstance(parameters, Mapping) else []
-    named = (operation, "" if info is None or info.operation is None else info.operation)
-    return any(each not in (None, "", "[]", []) for each in columns) or any("ORDER" in name.upper() for name in named)
 
 
 def _inline_rows(vector: DeletionVector) -> Rows:

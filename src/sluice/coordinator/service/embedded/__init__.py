@@ -2,9 +2,3 @@
 
 Imports only the errors. Begin with `lifecycle.py`, which a client calls; `supervisor.py` is the process that runs the server.
 """
-
-from __future__ import annotations
-
-from .lifecycle import Membership, default_directory, join
-
-__all__ = ["Membership", "default_directory", "join"]

@@ -36,7 +36,7 @@ import time
 import weakref
 from pathlib import Path
 
-from ....storage.errors import InvalidRequest, SluiceError
+from ....storage.errors import InvalidRequest
 from ....version import __version__
 from ...errors import CoordinatorUnavailable
 from .server import choose_port, configure, mark_of, server_command
@@ -119,14 +119,14 @@ class Membership:
                 )
             time.sleep(_POLL_S)
 
-    def keep_up(self) -> None:
-        """Start the thread that starts the server again when it, or its supervisor, was killed."""
-        threading.Thread(target=self._keep, name="sluice-embedded-keeper", daemon=True).start()
-
     def _find(self) -> bool:
         """Whether the server serves; `hosts` then tells where."""
         state = self._state()
-        if state is None or not _is_held(self.directory / "server.lock"):
+        if state is None:
+            return False
+        lock = _try_lock(self.directory / "server.lock", fcntl.LOCK_SH)
+        if lock is not None:  # no supervisor holds it
+            os.close(lock)
             return False
         port, pid = state
         if not _runs(pid, mark_of(self.directory)):  # it was killed, and is about to be started again
@@ -164,8 +164,10 @@ class Membership:
     def _start(self, lock: int) -> None:
         former_port, former_pid = self._state() or (None, None)
         command = server_command(self.directory, self._jars)
-        if former_pid is not None:
-            _end_server(former_pid, self.directory)
+        while former_pid is not None and _runs(former_pid, mark_of(self.directory)):  # it must not write beside its successor
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(former_pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
         port = choose_port(former_port)
         configure(self.directory, port)
         with (self.directory / "server.out").open("wb") as output:
@@ -184,7 +186,8 @@ class Membership:
             directory=str(self.directory),
         )
 
-    def _keep(self) -> None:
+    def keep_up(self) -> None:
+        """Start the server again when it, or its supervisor, was killed, until this process leaves; runs in its own thread."""
         pause_s = _KEEP_S
         while not self._left.wait(pause_s):
             pause_s = _KEEP_S
@@ -223,23 +226,19 @@ def join(directory: str | os.PathLike[str] | None = None, *, jars: str | None = 
             membership.leave()
             raise
     except OSError as error:
-        raise _unusable(folder, error) from error
-    membership.keep_up()
-    return membership
-
-
-def _unusable(folder: Path, error: OSError) -> SluiceError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CoordinatorUnavailable(
-            f"the embedded ZooKeeper has no room in {folder} ({error.strerror}): free some, or name a directory on another disk with "
-            "coordinator='embedded:///directory'",
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CoordinatorUnavailable(
+                f"the embedded ZooKeeper has no room in {folder} ({error.strerror}): free some, or name a directory on another disk with "
+                "coordinator='embedded:///directory'",
+                directory=str(folder),
+            ) from error
+        raise InvalidRequest(
+            f"the directory {folder} cannot be used for the embedded ZooKeeper ({error.strerror}): set SLUICE_HOME, or name a directory "
+            "on a writable disk with coordinator='embedded:///directory'",
             directory=str(folder),
-        )
-    return InvalidRequest(
-        f"the directory {folder} cannot be used for the embedded ZooKeeper ({error.strerror}): set SLUICE_HOME, or name a directory "
-        "on a writable disk with coordinator='embedded:///directory'",
-        directory=str(folder),
-    )
+        ) from error
+    threading.Thread(target=membership.keep_up, name="sluice-embedded-keeper", daemon=True).start()
+    return membership
 
 
 def _own(folder: Path) -> None:
@@ -302,15 +301,6 @@ def _try_lock(path: Path, kind: int) -> int | None:
     return descriptor
 
 
-def _is_held(path: Path) -> bool:
-    """Whether somebody holds the lock exclusively."""
-    lock = _try_lock(path, fcntl.LOCK_SH)
-    if lock is None:
-        return True
-    os.close(lock)
-    return False
-
-
 def _runs(pid: int, mark: str) -> bool:
     """Whether the process exists and its command line contains `mark`, so that a reused process id is not mistaken for it."""
     try:
@@ -320,11 +310,3 @@ def _runs(pid: int, mark: str) -> bool:
             return False
         command = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False).stdout
     return os.fsencode(mark) in command
-
-
-def _end_server(pid: int, directory: Path) -> None:
-    """End a server whose supervisor is gone; it must not write to the directory together with its successor."""
-    while _runs(pid, mark_of(directory)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_S)

@@ -9,57 +9,29 @@ from ...errors import CoordinatorUnavailable, SessionLost
 from ..store import BadVersion, NodeExists, NoNode, NotEmpty, ParentIsEphemeral, ReplyLost
 from .trust import Line
 
-MEANING: Final[dict[str, type[SluiceError]]] = {
+_NAMES: Final[dict[type[SluiceError], str]] = {
     # Answers.
-    "NoNodeError": NoNode,
-    "NodeExistsError": NodeExists,
-    "BadVersionError": BadVersion,
-    "NotEmptyError": NotEmpty,
-    "NoChildrenForEphemeralsError": ParentIsEphemeral,
+    NoNode: "NoNodeError",
+    NodeExists: "NodeExistsError",
+    BadVersion: "BadVersionError",
+    NotEmpty: "NotEmptyError",
+    ParentIsEphemeral: "NoChildrenForEphemeralsError",
     # No answer, or an answer that leaves the outcome open.
-    "ConnectionLoss": ReplyLost,
-    "ConnectionDropped": ReplyLost,
-    "OperationTimeoutError": ReplyLost,
-    "RequestTimeoutError": ReplyLost,
-    "ThrottledOpError": ReplyLost,
-    "SessionMovedError": ReplyLost,
-    "CancelledError": ReplyLost,
-    "NewConfigNoQuorumError": ReplyLost,
-    "ReconfigInProcessError": ReplyLost,
-    "SystemZookeeperError": ReplyLost,
-    "DataInconsistency": ReplyLost,
-    "KazooTimeoutError": ReplyLost,
+    ReplyLost: "ConnectionLoss ConnectionDropped OperationTimeoutError RequestTimeoutError ThrottledOpError SessionMovedError "
+    "CancelledError NewConfigNoQuorumError ReconfigInProcessError SystemZookeeperError DataInconsistency KazooTimeoutError",
     # The session is over.
-    "SessionExpiredError": SessionLost,
-    "ConnectionClosedError": SessionLost,
-    "UnknownSessionError": SessionLost,
-    "ZookeeperStoppedError": SessionLost,
-    "WriterNotClosedException": SessionLost,
-    "RuntimeError": SessionLost,
+    SessionLost: "SessionExpiredError ConnectionClosedError UnknownSessionError ZookeeperStoppedError WriterNotClosedException "
+    "RuntimeError",
     # The ensemble denies this to these credentials, or to clients without any.
-    "NoAuthError": AccessDenied,
-    "AuthFailedError": AccessDenied,
-    "InvalidACLError": AccessDenied,
-    "SASLException": AccessDenied,
-    "SessionClosedRequireSaslError": AccessDenied,
+    AccessDenied: "NoAuthError AuthFailedError InvalidACLError SASLException SessionClosedRequireSaslError",
     # Denied to everybody.
-    "QuotaExceededError": InvalidRequest,
-    "BadArgumentsError": InvalidRequest,
-    "MarshallingError": InvalidRequest,
-    "UnimplementedError": InvalidRequest,
-    "ConfigurationError": InvalidRequest,
-    "NotReadOnlyCallError": InvalidRequest,
-    "EphemeralOnLocalSessionError": InvalidRequest,
-    "ReconfigDisabledError": InvalidRequest,
+    InvalidRequest: "QuotaExceededError BadArgumentsError MarshallingError UnimplementedError ConfigurationError NotReadOnlyCallError "
+    "EphemeralOnLocalSessionError ReconfigDisabledError",
     # Part of the answer to a refused multi, or impossible for the requests made here.
-    "RolledBackError": InvariantBroken,
-    "RuntimeInconsistency": InvariantBroken,
-    "APIError": InvariantBroken,
-    "InvalidCallbackError": InvariantBroken,
-    "NoWatcherError": InvariantBroken,
-    "LockTimeout": InvariantBroken,
+    InvariantBroken: "RolledBackError RuntimeInconsistency APIError InvalidCallbackError NoWatcherError LockTimeout",
 }
-"""Kazoo's exceptions by class name."""
+MEANING: Final = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
+"""What kazoo's exceptions mean, by class name."""
 
 
 WHERE: Final = "SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD, or credentials= and cert= in the address"

@@ -9,7 +9,10 @@ It adds what kazoo leaves to its user:
 - A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
 - A failed multi comes back as a list of exception objects.
 - A client inherited through a fork hangs: using one raises an error that says so.
-- A client that is ahead of an ensemble (which lost its data) retries for ever: here its session ends (`loss.py`).
+- A client that is ahead of an ensemble (which lost its data) retries for ever: here its session ends. A server that is behind a
+  client closes the client's connection without an answer, so that the client tries another server; after the ensemble lost its
+  data, all servers do so for ever. So a client without a connection also asks each host, as a new client, to make a transaction
+  in the quorum. If most hosts answer with numbers (zxid) below one that this client saw before, the ensemble counts anew.
 - Nodes are open to everybody by default: with credentials (`trust.py`) they are closed to all others.
 
 The callers' threads wait for replies; callbacks on kazoo's threads only set flags.
@@ -36,11 +39,10 @@ from kazoo.security import make_acl
 from ....storage.errors import AccessDenied, InvalidRequest
 from ...errors import SessionLost
 from ..clock import bounded_s
-from ..store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write, check_ops, check_path
+from ..store import ANY_VERSION, ApplyRefused, ChangingOneNode, Check, Create, Node, Op, ReplyLost, StoreError, check_ops, check_path
 from .errors import WHERE, is_refusal, no_answer, translate, unavailable
-from .loss import watch_for_loss
 from .trust import Discreet, Line, Trust, ready
-from .wire import Bell, Watch, Watches, below, call_at_once, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
+from .wire import Bell, Watch, Watches, answer_of, below, call_at_once, fill, log, pipelined, polled, result_of, stop, warn_if_open
 
 CONNECT_TIMEOUT_S = 15.0
 """How long `connect` tries before it gives up, in seconds."""
@@ -50,6 +52,10 @@ PIPELINE = 500
 
 _PAUSE_S = 0.02
 """The mean pause before a read is sent again."""
+
+_LOSS_PAUSE_S = 1.0
+_LOSS_PAUSE_S_MAX = 10.0
+"""The pauses before the first and before later questions whether the ensemble lost its data."""
 
 _REFUSED_FOR_S = 1.0
 """How long other servers are tried after the first refusal, in seconds."""
@@ -66,23 +72,26 @@ _UNANSWERED = (kazoo.KazooException, KazooTimeoutError, RuntimeError)
 """What waiting for an answer may raise. A RuntimeError comes from the library's thread: an answer out of order has ended it."""
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(ChangingOneNode):
     """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Thread-safe."""
 
-    def __init__(self, client: KazooClient, *, hosts: str, retry_s: float, trust: Trust, line: Line | None) -> None:
-        self._client: Any = client  # its results are typed as optional
+    def __init__(self, hosts: str, *, retry_s: float, session_timeout_s: float, trust: Trust) -> None:
+        self._line = None if trust.tls is None else Line(trust.tls)
+        self._client: Any = _client(hosts, session_timeout_s, trust, self._line)  # its results are typed as optional
         self._hosts = hosts
         self._trust = trust
         self._who = f"{trust}, at {hosts}"
-        self._line = line
         self._root = ""
+        self._prefix_bytes = 0
+        """How many bytes each operation has beside what it says: the chroot, and the access list of a node that it creates."""
         self._retry_s = retry_s
         self._pid = os.getpid()
         self._watches = Watches()
         self._changed = threading.Condition()
         self._lost: str | None = None
         self._denied = False
-        self._session_id: int = 0
+        self.session_id: int = 0
+        """Given by ZooKeeper."""
 
     @classmethod
     def connect(
@@ -103,27 +112,24 @@ class ZooKeeperStore:
         """
         check_path(chroot)
         trust = trust or Trust()
-        line = None if trust.tls is None else Line(trust.tls)
-        client = _client(hosts, session_timeout_s, trust, line)
-        store = cls(client, hosts=hosts, retry_s=retry_s, trust=trust, line=line)
+        store = cls(hosts, retry_s=retry_s, session_timeout_s=session_timeout_s, trust=trust)
+        client = store._client
         client.add_listener(store._notice)
         client.start_async()
         try:
             store._await_first(bounded_s(connect_timeout_s))
             store.ensure_path(chroot)
             if trust.access is not None:
-                warn_if_open(chroot, store._repeat(f"who may use {chroot}", partial(store._access_list, chroot)))
+                warn_if_open(
+                    chroot, store._repeat(f"who may use {chroot}", lambda wait_s: client.get_acls_async(chroot).get(timeout=wait_s)[0])
+                )
         except BaseException:
             store.close()
             raise
         store._root = "" if chroot == "/" else chroot
-        store._session_id = (store._client.client_id or (0,))[0]
+        store._prefix_bytes = len(store._root) + sum(len(part.encode()) for part in trust.access or ())
+        store.session_id = (client.client_id or (0,))[0]
         return store
-
-    @property
-    def session_id(self) -> int:
-        """The session's id, given by ZooKeeper."""
-        return self._session_id
 
     @property
     def connected(self) -> bool:
@@ -139,24 +145,13 @@ class ZooKeeperStore:
 
     def read(self, path: str, watch: Watch | None = None) -> Node | None:
         """The node or None; `watch` is called once when that changes. Passing the same callable again does not register it twice."""
-        check_path(path)
-        bell = Bell(self._watches, "data", path, watch) if watch else None
-
-        def get(wait_s: float) -> Node:
-            return node_of(path, *self._client.get_async(self._full(path), watch=bell).get(timeout=wait_s))
-
-        return self._look(path, watch, bell, get)
+        node: Node | None = self._look("data", path, watch, self._client.get_async)
+        return node
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         """The names of the children or None; `watch` as for read."""
-        check_path(path)
-        bell = Bell(self._watches, "children", path, watch) if watch else None
-
-        def get(wait_s: float) -> list[str]:
-            names: list[str] = self._client.get_children_async(self._full(path), watch=bell).get(timeout=wait_s)
-            return names
-
-        return self._look(path, watch, bell, get)
+        names: list[str] | None = self._look("children", path, watch, self._client.get_children_async)
+        return names
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """The nodes, requested without waiting for each reply."""
@@ -179,11 +174,6 @@ class ZooKeeperStore:
 
     # -- changing --------------------------------------------------------------------------------------------------
 
-    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create one node and return its path."""
-        op = Create(path, data, ephemeral=ephemeral, sequential=sequential)
-        return str(self._change_one(op))
-
     def ensure_path(self, path: str) -> None:
         """Create the node and its missing parents, empty. Repeated when a reply is lost, since repeating it is harmless."""
         check_path(path)
@@ -194,19 +184,12 @@ class ZooKeeperStore:
             create = Create("/" + "/".join(parts[:depth]))
             self._repeat(f"creating {create.path}", partial(self._settle, [create], unless=kazoo.NodeExistsError))
 
-    def write(self, path: str, data: bytes, *, version: int) -> int:
-        """Replace the data if the version matches; returns the new version."""
-        written = self._change_one(Write(path, data, version))
-        assert isinstance(written, int)
-        return written
-
-    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
-        """Delete a node without children."""
-        self._change_one(Delete(path, version))
-
     def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
         """All operations or none, in one multi."""
-        check_ops(ops, prefix=len(self._root) + self._trust.access_bytes)
+        return self._change("apply", ops)
+
+    def _change(self, verb: str, ops: Sequence[Op]) -> list[str | int | None]:
+        check_ops(ops, prefix=self._prefix_bytes)
         if not ops:
             self._require_usable()
             return []
@@ -224,16 +207,10 @@ class ZooKeeperStore:
 
     def close(self) -> None:
         """End the session; its ephemeral nodes vanish at once. Harmless in a process forked from the owner."""
-        if os.getpid() != self._pid:
-            return
-        if not self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
-            return
-        self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a hanging server must not delay the close
+        if os.getpid() == self._pid and self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
+            self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a hanging server must not delay the close
 
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _full(self, path: str) -> str:
-        return below(self._root, path)
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -252,19 +229,29 @@ class ZooKeeperStore:
         if state == KazooState.LOST and self._lost is None:
             # A server that goes away during a later connection attempt ends it in the same way, so a new session is worth
             # trying.
-            self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self._session_id == 0
+            self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self.session_id == 0
             expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
             if self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired):
                 self._abandon()
-        if state == KazooState.SUSPENDED and self._session_id and self._lost is None:
-            watch_for_loss(self._client.last_zxid, self._newest_transaction, self._connected_within, self._lose)
+        if state == KazooState.SUSPENDED and self.session_id and self._lost is None:
+            threading.Thread(target=self._watch_for_loss, args=(self._client.last_zxid,), name="sluice-zookeeper-loss", daemon=True).start()
         with self._changed:
             self._changed.notify_all()
 
-    def _connected_within(self, wait_s: float) -> bool:
-        """Wait for a connection or the end of the session."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._client.connected or self._lost is not None, wait_s)
+    def _watch_for_loss(self, seen: int) -> None:
+        """While there is no connection: end the session when the ensemble's transactions begin again below `seen`."""
+        pause_s = _LOSS_PAUSE_S
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._client.connected or self._lost is not None, pause_s):
+                    return
+            newest = self._newest_transaction()
+            # check: lost-data-are-noticed
+            if newest is not None and newest < seen:
+                if self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again"):
+                    self._abandon()
+                return
+            pause_s = min(2 * pause_s, _LOSS_PAUSE_S_MAX)
 
     def _newest_transaction(self) -> int | None:
         """The number of a transaction that the quorum makes now; None unless most hosts, each asked by itself, answer.
@@ -296,11 +283,6 @@ class ZooKeeperStore:
         finally:
             stop(client)
 
-    def _lose(self) -> None:
-        """The ensemble counts its transactions anew, so this session does not exist any more."""
-        if self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again"):
-            self._abandon()
-
     def _finish(self, why: str) -> bool:
         """Mark the session as over; returns False if it already was."""
         with self._changed:
@@ -320,9 +302,6 @@ class ZooKeeperStore:
             stop(self._client)
         else:
             stopping.join(wait_s)
-
-    def _access_list(self, path: str, wait_s: float) -> Sequence[Any]:
-        return list(self._client.get_acls_async(path).get(timeout=wait_s)[0])
 
     def _await_first(self, timeout_s: float) -> None:
         """Wait for the first connection. Raises CoordinatorUnavailable or AccessDenied.
@@ -366,32 +345,28 @@ class ZooKeeperStore:
                 raise unavailable(self._hosts, wait_s, what, self._line)
             time.sleep(random.uniform(0, 2 * _PAUSE_S))  # noqa: S311
 
-    def _look(self, path: str, watch: Watch | None, bell: Bell | None, get: Callable[[float], _T]) -> _T | None:
-        """The result of `get`, or None if the node does not exist; the watch is left in either case."""
+    def _look(self, kind: str, path: str, watch: Watch | None, request: Callable[..., Any]) -> Any:
+        """The answer to a request, or None if the node does not exist; the watch is left in either case."""
+        check_path(path)
+        bell = None if watch is None else Bell(self._watches, kind, path, watch)
 
-        def look(wait_s: float) -> _T | None:
+        def look(wait_s: float) -> Any:
             while True:
                 if bell is not None:
                     self._watches.add(bell)  # before it can ring
                 try:
-                    return get(wait_s)
+                    return answer_of(path, request(below(self._root, path), watch=bell).get(timeout=wait_s))
                 except kazoo.NoNodeError:
                     if bell is None or watch is None:
                         return None
                     self._watches.answered(bell)
                     absent = Bell(self._watches, "data", path, watch)
                     self._watches.add(absent)
-                    if self._client.exists_async(self._full(path), watch=absent).get(timeout=wait_s) is None:
+                    if self._client.exists_async(below(self._root, path), watch=absent).get(timeout=wait_s) is None:
                         return None
                     self._watches.answered(absent)
 
         return self._repeat(f"reading {path}", look)
-
-    def _change_one(self, op: Op) -> str | int | None:
-        try:
-            return self.apply([op])[0]
-        except ApplyRefused as refused:
-            raise refused.cause from None
 
     def _send(self, ops: Sequence[Op]) -> Any:
         """Put a multi on the wire; returns kazoo's future of a list of results and exceptions."""

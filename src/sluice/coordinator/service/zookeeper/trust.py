@@ -14,7 +14,6 @@ import os
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -131,11 +130,6 @@ class Trust:
         return ("auth", "") if self.scheme == "x509" else None
 
     @property
-    def access_bytes(self) -> int:
-        """How many bytes the access list adds to a request that creates a node (a certificate's name is not part of requests)."""
-        return sum(len(part.encode()) for part in self.access or ())
-
-    @property
     def auth_data(self) -> list[tuple[str, str]]:
         """What the client library sends after connecting."""
         return [("digest", Secret(f"{self.user}:{str.__str__(self.password)}"))] if self.scheme == "digest" else []
@@ -189,7 +183,6 @@ class Line:
         self._context.sslsocket_class = _telling(self)
         self.refused: str | None = None
         self.trouble: str | None = None
-        self.any_refused = threading.Event()
 
     def connect(self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any) -> ssl.SSLSocket:
         """A connection after its TLS handshake; replaces the library's `create_connection`, so it takes the same parameters."""
@@ -208,7 +201,6 @@ class Line:
         self.trouble = str(error)
         if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
             self.refused = str(error)
-            self.any_refused.set()
 
     def heard(self) -> None:
         """The server answered this client."""

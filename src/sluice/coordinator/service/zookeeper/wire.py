@@ -29,23 +29,24 @@ def below(root: str, path: str) -> str:
     return root + path if path != "/" else root or "/"
 
 
-def node_of(path: str, data: bytes, stat: Any) -> Node:
-    """A node from its data and stat."""
+def answer_of(path: str, answer: Any) -> Any:
+    """A node, from its data and stat, or the names of children."""
+    if not isinstance(answer, tuple):
+        return list(answer)
+    data, stat = answer
     return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
 
 
 def pipelined(asks: Sequence[tuple[Callable[[str], Any], str]], root: str, missing: type[Exception], wait_s: float) -> list[Any]:
     """Request nodes and names of children, then wait for the answers; None for those that are `missing`."""
     replies = [(path, ask(below(root, path))) for ask, path in asks]
-    return [_answered(path, reply, missing, wait_s) for path, reply in replies]
-
-
-def _answered(path: str, reply: Any, missing: type[Exception], wait_s: float) -> Node | list[str] | None:
-    try:
-        found = reply.get(timeout=wait_s)
-    except missing:
-        return None
-    return node_of(path, *found) if isinstance(found, tuple) else list(found)
+    answers: list[Any] = []
+    for path, reply in replies:
+        try:
+            answers.append(answer_of(path, reply.get(timeout=wait_s)))
+        except missing:
+            answers.append(None)
+    return answers
 
 
 def polled(
@@ -102,13 +103,9 @@ def fill(transaction: Any, ops: Sequence[Op], root: str) -> None:
 
 def result_of(op: Op, result: Any, root: str) -> str | int | None:
     """An operation's result: the path it created, the version it wrote, or None."""
-    match op:
-        case Create():
-            return str(result)[len(root) :]
-        case Write():
-            return int(result.version)
-        case _:
-            return None
+    if isinstance(op, Create):
+        return str(result)[len(root) :]
+    return int(result.version) if isinstance(op, Write) else None
 
 
 def stop(client: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from ....storage.dataclass import dataclass
@@ -96,10 +95,6 @@ class StreamOffset:
     def place(self) -> tuple[int, int]:
         """For comparing the offsets of one stream."""
         return self.version, self.index
-
-    def after(self, read: int, of: int, following: int) -> StreamOffset:
-        """The offset when the first `read` of the version's `of` files are read; after the last one `following` is next."""
-        return replace(self, version=following, index=0, first=False) if read >= of else replace(self, index=read)
 
     def to_json(self) -> dict[str, Any]:
         """The form in which a checkpoint keeps it."""

@@ -17,11 +17,9 @@ from ....storage.log.segment import list_versions
 from ....storage.pruning.predicate import Predicate
 from ...client.open_table import ReadTable
 from ...client.published_table import PublishedTable
-from ..published_versions import PublishedVersions
-from ..version_range import CommitsAhead, range_by_time
+from ..versions import CommitsAhead, PublishedVersions, range_by_time
 from .offsets import Limits, Start, StreamOffset, StreamRules, another_table, in_another_order, of_another_kind
-from .planning import Portion, end_of_batch, portions
-from .version_files import FirstSnapshot, StreamedTable, StreamFiles
+from .planning import FirstSnapshot, StreamedTable, StreamFiles, end_of_batch, portions
 
 _log = logging.getLogger(__name__)
 
@@ -73,33 +71,25 @@ class TableStream:
 
     def initial_offset(self, start: Start) -> StreamOffset:
         """Where a query without a checkpoint begins. Raises VersionNotFound."""
-        version, first = self._beginning(start)
+        latest = self._published.latest()
+        start.require_begun(self.shown.location, latest, SystemClock().now_ms())
+        version, first = (latest + 1, False) if start.latest else (latest, True)
+        if start.version is not None:
+            version, first = start.version, False
+        elif start.timestamp_ms is not None:
+            try:  # the first version of this time or later; after the latest one if there is none yet
+                version = range_by_time(self._table, start.timestamp_ms - 1, None, "published").after + 1
+            except VersionNotFound as gone:
+                if self._rules.fail_on_data_loss or gone.details.get("earliest") is None:
+                    raise
+                version = int(gone.details["earliest"])
+            first = False
         order = self._order() if first else None
         return StreamOffset.beginning(self.shown.metadata.id, version, first=first, changes=self._rules.changes, order=order)
 
     def _order(self) -> str:
         """How an offset tells the order of the first snapshot."""
         return (self._rules.event_time or "").lower()
-
-    def _beginning(self, start: Start) -> tuple[int, bool]:
-        """The version, and whether its snapshot is read first. Raises VersionNotFound."""
-        latest = self._published.latest()
-        start.require_begun(self.shown.location, latest, SystemClock().now_ms())
-        if start.version is not None:
-            return start.version, False
-        if start.timestamp_ms is not None:
-            return self._version_from(start.timestamp_ms), False
-        return (latest + 1, False) if start.latest else (latest, True)
-
-    def _version_from(self, timestamp_ms: int) -> int:
-        """The first version of this time or later; after the latest one if there is none yet."""
-        try:
-            after = range_by_time(self._table, timestamp_ms - 1, None, "published").after
-        except VersionNotFound as gone:
-            if self._rules.fail_on_data_loss or gone.details.get("earliest") is None:
-                raise
-            return int(gone.details["earliest"])
-        return after + 1
 
     def latest_offset(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         """The end of the batch that begins at `start`; `start` itself if there is nothing new for the stream.
@@ -122,25 +112,22 @@ class TableStream:
         start = start.since(end)
         for place in (start, end):  # Spark keeps only the end of a first batch, and asks for its start again
             self._check(place, latest)
-        for each in portions(start, end, lambda place: self._files(place, latest)):
-            yield self._read(each)
-
-    def _read(self, portion: Portion) -> StreamRead:
-        files, rows = portion.files.files, None
-        if portion.first and portion.files.ends is not None:
-            rows = self._first_of(portion.version).rows_between(portion.start, portion.stop)
-            if rows is not None:
-                files = self._that_may_match(files, rows)
-        else:
-            files = files.slice(portion.start, portion.stop - portion.start)
-        exclude = self._rules.exclude
-        if exclude is not None:
-            kept = [exclude.search(path) is None for path in files["path"].to_pylist()]
-            files = picked(files, pa.array(kept, pa.bool_()))
-        if self._where is not None:
-            files = self._that_may_match(files, self._where)
-            rows = self._where if rows is None else rows.and_(self._where)
-        return StreamRead(portion.version, portion.first, files, rows, range(portion.start, portion.stop), portion.files.whole)
+        for portion in portions(start, end, lambda place: self._files(place, latest)):
+            files, rows = portion.files.files, None
+            if portion.first and portion.files.ends is not None:
+                rows = self._first_of(portion.version).rows_between(portion.start, portion.stop)
+                if rows is not None:
+                    files = self._that_may_match(files, rows)
+            else:
+                files = files.slice(portion.start, portion.stop - portion.start)
+            exclude = self._rules.exclude
+            if exclude is not None:
+                kept = [exclude.search(path) is None for path in files["path"].to_pylist()]
+                files = picked(files, pa.array(kept, pa.bool_()))
+            if self._where is not None:
+                files = self._that_may_match(files, self._where)
+                rows = self._where if rows is None else rows.and_(self._where)
+            yield StreamRead(portion.version, portion.first, files, rows, range(portion.start, portion.stop), portion.files.whole)
 
     def _that_may_match(self, files: pa.Table, predicate: Predicate) -> pa.Table:
         shown = self.shown
@@ -164,7 +151,7 @@ class TableStream:
         while place.first or place.version <= latest:
             files = self._files(place, latest)
             size += files.size_from(place.index)
-            place = place.after(files.count, files.count, place.version + 1 if files.following is None else files.following)
+            place = files.after(place, files.count)
         return {**told, "bytesBehind": size}
 
     def close(self) -> None:
@@ -195,7 +182,11 @@ class TableStream:
 
     def _files(self, place: StreamOffset, latest: int) -> StreamFiles:
         if place.first:
-            return self._first_files(place.version)
+            try:
+                return self._first_of(place.version).files
+            except VersionNotFound as gone:
+                earliest = min(list_versions(self._table.store).commits, default=None)
+                return self._gone(place.version, VersionNotFound(gone.message, **{**gone.details, "earliest": earliest}))
         known = self._versions.get(place.version)
         if known is None:
             try:
@@ -221,32 +212,21 @@ class TableStream:
 
     # -- the first snapshot ------------------------------------------------------------------------------------------
 
-    def _first_files(self, version: int) -> StreamFiles:
-        try:
-            return self._first_of(version).files
-        except VersionNotFound as gone:
-            earliest = min(list_versions(self._table.store).commits, default=None)
-            return self._gone(version, VersionNotFound(gone.message, **{**gone.details, "earliest": earliest}))
-
     def _first_of(self, version: int) -> FirstSnapshot:
         if self._first is None or self._first.version != version:
             self._first = FirstSnapshot(self._table.at(version), self.shown)
-        self._keep_pinned(version)
+        # Its files are kept from garbage collection until all of them are read.
+        if not isinstance(self._table, PublishedTable) and (self._pin is None or not self._pin.held):
+            try:
+                with bounding(DEFAULT_TIMEOUT_S, self._table.clock):
+                    self._pin = pin_version(self._table.context, version)
+            except VersionNotFound as beyond:  # a file that is gone is reported when it is read
+                _log.info("version %d of %s cannot be pinned: %s", version, self.shown.location, beyond)
         return self._first
 
     def first_timestamp_ms(self, version: int) -> int:
         """The time of the first snapshot."""
         return self._first_of(version).timestamp_ms
-
-    def _keep_pinned(self, version: int) -> None:
-        """Keep the snapshot's files from garbage collection until all of them are read."""
-        if isinstance(self._table, PublishedTable) or (self._pin is not None and self._pin.held):
-            return
-        try:
-            with bounding(DEFAULT_TIMEOUT_S, self._table.clock):
-                self._pin = pin_version(self._table.context, version)
-        except VersionNotFound as beyond:  # a file that is gone is reported when it is read
-            _log.info("version %d of %s cannot be pinned: %s", version, self.shown.location, beyond)
 
     def _forget_first(self) -> None:
         pin, self._pin, self._first = self._pin, None, None

@@ -1,0 +1,270 @@
+"""`sluice health`, `clients`, `leases`, `consumers`, `outcome` and `explain`: who uses a coordinator, who waits for whom, and why."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import click
+import orjson
+
+from ..coordinator.api import CoordinationStore, Place, break_lease, connect, list_broken, list_clients, list_leases, place_of_table
+from ..coordinator.health import DEFAULT_BOUND_S, health
+from ..coordinator.rules.explain.cases import read_case
+from ..coordinator.rules.explain.decision import explain
+from ..coordinator.times import text_of as time_text
+from ..storage.arguments import RULES
+from ..storage.errors import InvalidRequest, SluiceError, one_line
+from ..storage.stores.location import normalise
+from .parts import (
+    At,
+    Checked,
+    ListsByItself,
+    all_of,
+    confirm,
+    coordinator_option,
+    json_option,
+    on_table,
+    print_facts,
+    print_grid,
+    print_json,
+    yes_option,
+)
+
+_PAUSE_S: Final = 0.5
+_WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
+_STATUS: Final = {True: 0, False: 1, None: 3}
+
+
+@click.command("health")
+@coordinator_option
+@click.option(
+    "--wait", "wait_s", type=Checked("seconds"), default=0.0, metavar="SECONDS", help="Ask again until all is well, for at most this time."
+)
+@click.option(
+    "--bound",
+    "bound_s",
+    type=Checked("bound_s"),
+    default=DEFAULT_BOUND_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="The longest acceptable wait of a commit or a publication.",
+)
+@json_option
+def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_json: bool) -> None:
+    """Show whether all is well, and so whether a ZooKeeper server may be taken out.
+
+    Exit status 0: yes; 1: something is not well; 3: nothing is wrong, but something, which is named, cannot be known from
+    here.
+    """
+    end = time.monotonic() + wait_s
+    answers = health(coordinator, bound_s=bound_s)
+    while answers.ok is not True and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+        answers = health(coordinator, bound_s=bound_s)
+    lines = [f"{each.name}: {_WORDS[each.ok]}: {each.told}" for each in answers.checks]
+    lines += [f"server {each.host}: {each.state}" for each in answers.servers]
+    print_facts({"ok": answers.ok, **asdict(answers)}, as_json=as_json, text="\n".join(lines))
+    sys.exit(_STATUS[answers.ok])
+
+
+@click.command("clients")
+@all_of(coordinator_option, json_option)
+def clients_command(coordinator: str | None, as_json: bool) -> None:
+    """List the clients connected to a coordinator, oldest first."""
+    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(connect(coordinator))]
+    print_grid(("host", "pid", "application", "since", "version"), rows, as_json=as_json, pid="process", version="sluice")
+
+
+# -- leases ----------------------------------------------------------------------------------------------------------------
+
+
+@click.group(cls=ListsByItself)
+def leases_command() -> None:
+    """List who holds a table or a name and who waits, or break a lease.
+
+    `sluice leases LOCATION` lists; `sluice leases break LOCATION LEASE` breaks one.
+    """
+
+
+_named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is not a table, as in sluice.lease.")
+
+
+def _place(session: CoordinationStore, location: str, *, is_name: bool) -> Place:
+    return Place.of_name(location) if is_name else place_of_table(session, normalise(location))
+
+
+def _age(milliseconds: int) -> str:
+    seconds = max(0, milliseconds) // 1000
+    minutes, hours = seconds // 60, seconds // 3600
+    return f"{seconds} s" if seconds < 60 else f"{minutes} min {seconds % 60} s" if not hours else f"{hours} h {minutes % 60} min"
+
+
+@leases_command.command("list")
+@click.argument("location")
+@all_of(coordinator_option, _named, json_option)
+def list_leases_of(location: str, coordinator: str | None, is_name: bool, as_json: bool) -> None:
+    """List the leases on a table, in the order of the requests: holder, scope, who waits for whom, and for how long.
+
+    Ages are by the clocks of the requesting clients.
+    """
+    session = connect(coordinator)
+    place = _place(session, location, is_name=is_name)
+    entries, broken = list_leases(session, place), list_broken(session, place)
+    now_ms = time.time_ns() // 1_000_000
+    rows = [{**asdict(each), "since": time_text(each.since_ms), "age_ms": now_ms - each.since_ms} for each in entries]
+    if as_json:
+        print_json({"leases": rows, "broken": [asdict(each) for each in broken]})
+        return
+    for row, each in zip(rows, entries, strict=True):
+        row |= {"state": "held" if each.held else f"waits for {each.waits_for or 'nobody'}", "age": _age(now_ms - each.since_ms)}
+    print_grid(("lease", "state", "mode", "where", "name", "application", "host", "pid", "age"), rows, pid="process")
+    for past in broken:
+        why = f" ({past.reason})" if past.reason else ""
+        click.echo(f"broken at {time_text(past.at_ms)} by {past.by}: {past.node} of {past.holder}{why}")
+
+
+@leases_command.command("break")
+@click.argument("location")
+@click.argument("lease")
+@all_of(coordinator_option, _named, json_option)
+@click.option("--reason", default="", help="Why; it is recorded, and shown to the holder.")
+@yes_option
+def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, as_json: bool, reason: str, yes: bool) -> None:
+    """Take the lease named LEASE (as the list shows it) from its holder.
+
+    Its holder's commits are refused from then on. Work outside sluice goes on: make sure that it has stopped.
+    """
+    session = connect(coordinator)
+    place = _place(session, location, is_name=is_name)
+    for each in list_leases(session, place):
+        if each.lease == lease:
+            who = f"{each.application} on {each.host} (process {each.pid})"
+            confirm(f"take the {each.mode} lease on {place} from {who}, who asked for it at {time_text(each.since_ms)}?", yes=yes)
+    user = "somebody"
+    with suppress(OSError, KeyError):
+        user = getpass.getuser()
+    by = f"{user}@{socket.gethostname()}"
+    broken = break_lease(session, place, lease, by=by, reason=reason, at_ms=time.time_ns() // 1_000_000)
+    text = f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
+    print_facts(asdict(broken), as_json=as_json, text=text)
+
+
+# -- consumers -------------------------------------------------------------------------------------------------------------
+
+
+@click.group(cls=ListsByItself)
+def consumers_command() -> None:
+    """List the named consumers of a table, or set or remove the position of one.
+
+    `sluice consumers LOCATION` lists; `sluice consumers reset LOCATION NAME --to VERSION` and `sluice consumers remove LOCATION
+    NAME` change one that is not running.
+    """
+
+
+@consumers_command.command("list")
+@on_table
+def list_consumers(at: At, as_json: bool) -> None:
+    """List the consumers of a table: their positions, how far they lag behind, and who runs them."""
+    with at.open() as table:
+        states = table.consumers()
+    rows = [{**asdict(each), "moved": time_text(each.moved_ms)} for each in states]
+    if as_json:
+        print_json(rows)
+        return
+    for row, each in zip(rows, states, strict=True):
+        row["consumer"], row["run_by"], row["into"] = each.name, each.holder or "nobody", ", ".join(each.into)
+        row["versions_behind"] = each.behind
+        row["bytes_behind"] = "unknown: history is gone" if each.bytes_behind is None else each.bytes_behind
+        row["position"] = f"{each.position} and {each.files} files" if each.files else each.position
+    keys = ("consumer", "position", "versions_behind", "bytes_behind", "moved", "run_by", "host", "pid", "into")
+    print_grid(keys, rows, pid="process")
+
+
+def _version(_context: click.Context, _parameter: click.Parameter, given: str) -> int | None:
+    """The version to go on after."""
+    if given in ("earliest", "latest"):
+        return -1 if given == "earliest" else None
+    try:
+        return int(RULES["if_version"].of_text("--to", given))
+    except InvalidRequest as error:
+        raise click.BadParameter(f"{error.message}, earliest or latest") from None
+
+
+@consumers_command.command("reset")
+@on_table
+@click.argument("name")
+@click.option(
+    "--to", "after", required=True, metavar="VERSION", callback=_version, help="The last version to pass over; earliest, or latest."
+)
+@yes_option
+def reset_consumer(at: At, as_json: bool, name: str, after: int | None, yes: bool) -> None:
+    """Let the consumer NAME, which must not be running, go on after another version.
+
+    To an earlier version it consumes again what it consumed since; to a later one it passes over what lies between.
+    """
+    to = "the latest version" if after is None else "the beginning" if after < 0 else f"version {after}"
+    confirm(f"let the consumer {name} of {at.location} go on after {to}?", yes=yes)
+    with at.open() as table:
+        version = table.reset_consumer(name, after)
+    print_facts({"reset": name, "version": version}, as_json=as_json, text=f"reset: {name} goes on after version {version}")
+
+
+@consumers_command.command("remove")
+@on_table
+@click.argument("name")
+@yes_option
+def remove_consumer(at: At, as_json: bool, name: str, yes: bool) -> None:
+    """Remove the position of the consumer NAME, which must not be running."""
+    confirm(f"remove the consumer {name} of {at.location}?", yes=yes)
+    with at.open() as table:
+        table.remove_consumer(name)
+    print_facts({"removed": name}, as_json=as_json, text=f"removed: {name}")
+
+
+# -- transactions ----------------------------------------------------------------------------------------------------------
+
+
+@click.command("outcome")
+@on_table
+@click.argument("transaction_id")
+def outcome_command(at: At, as_json: bool, transaction_id: str) -> None:
+    """Show the outcome of any client's transaction; an undecided one is decided now."""
+    with at.open() as table:
+        answer = table.outcome(transaction_id)
+    facts: dict[str, object] = {"transaction": transaction_id, "state": answer.state}
+    if answer.commit is not None:
+        facts |= {"version": answer.commit.version, "ordinal": answer.commit.ordinal, "time": time_text(answer.commit.timestamp)}
+    if answer.error is not None:
+        facts |= {"error": type(answer.error).__name__, "reason": str(answer.error)}
+    print_facts(facts, as_json=as_json)
+
+
+@click.command("explain")
+@click.argument("cases", nargs=-1, required=True, metavar="CASE.json...", type=click.Path(path_type=Path))
+@click.option("--strict-delta", is_flag=True, help="Delta Lake's own verdict, without sluice's refinements.")
+def explain_command(cases: tuple[Path, ...], strict_delta: bool) -> None:
+    """Explain what would happen to a transaction, from a description of it and of the commits that came first.
+
+    Prints one line of JSON for each case: the verdict ("ok" or the name of the error), the rule, and why. Reads nothing but
+    the files, and needs no table and no coordinator. A refusal is an answer: the exit status is 2 only if a case cannot be
+    used, and the other cases are still decided.
+    """
+    status = 0
+    for path in cases:
+        try:
+            try:
+                case = path.read_bytes()
+            except OSError as error:
+                raise InvalidRequest(f"{path}: {error.strerror}; name a file that holds a case", case=str(path)) from error
+            click.echo(orjson.dumps(explain(read_case(case, str(path)), strict=strict_delta)))
+        except SluiceError as error:
+            click.echo(f"sluice: {one_line(error)}", err=True)
+            status = 2
+    sys.exit(status)

@@ -1,0 +1,202 @@
+"""What a client does beside its commits, in threads: it writes checkpoints, and merges many small files.
+
+Neither delays nor fails a writer. A process that ends waits for a compaction that it began, and up to 30 seconds for checkpoints.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...coordinator.api import Deadline, claim_checkpoint, lease
+from ...coordinator.errors import LeaseHeld
+from ...coordinator.rules.intent import Terms
+from ...storage.actions.clustering import clustering_columns
+from ...storage.caches import ForkSafeLock
+from ...storage.errors import SluiceError
+from ...storage.log.checkpoint_writer import write_checkpoint
+from ...storage.log.segment import last_checkpoint_version
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.partitions import PartitionKey
+from ..client.address import TableAddress
+from ..client.open_table import OpenTable, ReadTable, open_coordinated
+from ..client.property_rules import AUTO_COMPACT, CHECKPOINT_INTERVAL, file_size_of, is_on
+from ..client.published_table import PublishedTable
+from .bins import plan_bins
+from .compaction import CompactionRequest, compact
+
+_log = logging.getLogger(__name__)
+_INTERVAL_DEFAULT: Final = 100
+_EXIT_WAIT_S: Final = 30.0
+
+FILES_MIN: Final = 50
+"""So many small files of one partition are merged, as in Delta Lake."""
+# For the coordinator's answers, not for another process, which merges the same files.
+_WAIT_S: Final = 10.0
+_LOOK_EVERY: Final = 20
+"""A table without the property is looked at after every so many commits."""
+
+
+class Checkpointer:
+    """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default: small commits are frequent).
+
+    A client that commits then reads `_last_checkpoint`, and one client at a time writes (`claim_checkpoint`). Closing the
+    table waits for the writer, and so does the end of the process, for up to 30 seconds. A failed checkpoint is logged and
+    left to a later commit: the table does not need it.
+    """
+
+    _all: ClassVar[weakref.WeakSet[Checkpointer]] = weakref.WeakSet()
+
+    def __init__(self, table: ReadTable) -> None:
+        self._table = table
+        self._busy = ForkSafeLock()
+        self._thread: threading.Thread | None = None
+        self._last = 0
+        """The version of the newest checkpoint known to this client; 0 if none."""
+        self._look_from = 0
+        """The version from which on it is worth looking again."""
+
+    def committed(self, version: int) -> None:
+        """Note a commit of this process. If a checkpoint may be due, a thread looks and writes it."""
+        configured = self._table.current().configuration.get(CHECKPOINT_INTERVAL, "")
+        interval = int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
+        if version < max(self._last + interval, self._look_from) or not self._busy.acquire(blocking=False):
+            return
+        self._all.add(self)
+        _wait_at_exit()
+        self._thread = threading.Thread(target=self._work, args=(version, interval), name="sluice-checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the checkpoint in progress, if any."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def now(self) -> int:
+        """Write a checkpoint of the latest published version; returns that version."""
+        with self._busy:
+            # others go on: versions ratified meanwhile may be ahead of the log again
+            published = None if isinstance(self._table, PublishedTable) else self._table.publish()
+            snapshot = self._table.at(published)
+            snapshot.require_order()
+            write_checkpoint(self._table.store, snapshot)
+            return snapshot.version
+
+    @classmethod
+    def wait_all(cls) -> None:
+        """Wait for the checkpoints in progress in this process, for 30 seconds in all."""
+        end = time.monotonic() + _EXIT_WAIT_S
+        for each in list(cls._all):
+            each.wait(max(0.0, end - time.monotonic()))
+
+    def _work(self, version: int, interval: int) -> None:
+        """Write a checkpoint, if it is due."""
+        table = self._table
+        try:
+            assert isinstance(table, OpenTable)  # others commit nothing
+            self._last = last_checkpoint_version(table.store) or 0
+            if version - self._last < interval:
+                return
+            if claim_checkpoint(table.context, version, last=self._last, interval=interval, now_ms=table.clock.now_ms()):
+                published = table.published_version()  # one that was acknowledged as ratified may be ahead of the log
+                snapshot = table.at(table.publish() if published < version else published)
+                write_checkpoint(table.store, snapshot)
+                self._last = snapshot.version
+            else:  # another client is writing: look a few times until the next one is due, however many commits come
+                self._look_from = version + max(1, interval // 8)
+        except (SluiceError, pa.ArrowException, OSError) as error:
+            self._look_from = version + interval  # this client's next try; another may try earlier
+            _log.warning("no checkpoint of version %d of %s was written: %s", version, table.location, error)
+        finally:
+            self._busy.release()
+
+
+@cache
+def _wait_at_exit() -> None:
+    """Make the process wait at its end, while threads may still be started.
+
+    `atexit` is too late: the interpreter ends the pools of `concurrent.futures` before, and reading the log and uploading
+    need pools. The same list of functions ends those pools; its last entry runs first.
+    """
+    register: Callable[[Callable[[], Any]], object] = getattr(threading, "_register_atexit", atexit.register)
+    try:
+        register(Checkpointer.wait_all)
+    except RuntimeError:  # the process is already ending
+        _log.debug("a checkpoint was begun while the process ends; the process does not wait for it")
+
+
+class AutoCompaction:
+    """Compacts one table beside the commits of this process, if its property `delta.autoOptimize.autoCompact` is true.
+
+    When a partition has many small files, a thread merges them. Of all processes that write a table one compacts at a time.
+    """
+
+    def __init__(self, address: TableAddress) -> None:
+        self._address = address
+        self._thread: threading.Thread | None = None
+        self._is_on = True
+        self._commits = 0
+
+    def committed(self) -> None:
+        """Note a commit: if nothing runs, a thread looks whether a compaction is due, and makes it. Never raises."""
+        self._commits += 1
+        if (self._thread is not None and self._thread.is_alive()) or (not self._is_on and self._commits % _LOOK_EVERY):
+            return
+        self._thread = threading.Thread(target=self._work, name="sluice-auto-compaction")
+        try:
+            self._thread.start()
+        except RuntimeError as ending:
+            _log.info("%s is not compacted: %s", self._address.location, ending)
+            self._thread = None
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for what runs."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        location = self._address.location
+        try:
+            table = open_coordinated(self._address)
+            snapshot = table.latest()
+            self._is_on = is_on(snapshot.configuration, AUTO_COMPACT)
+            if not self._is_on or not is_due(snapshot):
+                return
+            with lease(
+                lease_name(self._address),
+                wait_s=Deadline.after(_WAIT_S),
+                coordinator=self._address.coordinator,
+                application=self._address.application,
+            ):
+                done = compact(table, CompactionRequest(), Terms())
+                _log.info("small files of %s were merged: %s", location, done)
+        except LeaseHeld:
+            _log.debug("another client compacts %s", location)
+        except (SluiceError, pa.ArrowException, OSError) as trouble:
+            _log.warning("the small files of %s were not merged, a later commit looks again: %s", location, trouble)
+
+
+def lease_name(address: TableAddress) -> str:
+    """The name of the lease that the process holds that compacts a table."""
+    return f"auto-compaction {hashlib.blake2b(address.location.encode(), digest_size=8).hexdigest()}"
+
+
+def is_due(snapshot: Snapshot) -> bool:
+    """Whether a partition has so many small files; in a clustered table those count that are not clustered yet."""
+    target = file_size_of(snapshot.configuration)
+    scope = pc.is_null(snapshot.files["clustering_provider"]).combine_chunks() if clustering_columns(snapshot.domains) else None
+    small: Counter[PartitionKey] = Counter()
+    for each in plan_bins(snapshot.files, scope, snapshot.partition_columns, target_bytes=target, base=False, reorder=False):
+        small[each.partition] += len(each.indices)
+    return any(count >= FILES_MIN for count in small.values())

@@ -1,0 +1,303 @@
+"""Tables of files that are there already, and stay where they are: CONVERT and CLONE.
+
+CONVERT makes a folder of Parquet files a table in place.
+
+CLONE makes another table with the rows of a version (a shallow clone). Its log names their files by absolute URIs. It never deletes
+them, for garbage collection looks below its own location only; but the original's garbage collection does not know of its clones, and
+deletes what the original no longer needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
+from ...coordinator.rules.intent import Kind, Terms
+from ...coordinator.rules.isolation import IsolationLevel
+from ...storage.actions import Action, AddFile, DeletionVector
+from ...storage.actions.features import FEATURE_PREFIX, check_writable
+from ...storage.actions.file_removals import Actions, Removals
+from ...storage.actions.filetable import adds_of
+from ...storage.actions.uris import absolute
+from ...storage.constants import LOG_FOLDER
+from ...storage.data.row_ids import ROW_ID_COLUMN_KEY, ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY, materialized_columns
+from ...storage.data.statistics import Footer, read_footer
+from ...storage.data.vectors import vector_key
+from ...storage.dataclass import dataclass
+from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotFound
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, path_to_uri
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow, merge, parse_schema
+from ...storage.stores.objects import ObjectInfo, ObjectStore
+from ...storage.threads import at_once
+from ..client.address import TableAddress
+from ..client.open_table import OpenTable, ReadTable
+from ..client.property_rules import (
+    CONSTRAINT_PREFIX,
+    PRIMARY_KEY,
+    clustering_names,
+    first_clustering,
+    indexed_columns_of,
+    is_kept_by_sluice,
+    is_on,
+)
+from ..client.published_table import PublishedTable
+from ..maintain.garbage import is_hidden
+from ..write.redefinition import redefined
+from ..write.requirements import require_replaceable
+from .creation import NewTable, commit_first, created_or_found, first_change, new_table, require_no_log, table_for_creation
+
+_READ_AT_ONCE: Final = 16
+
+
+def convert(
+    address: TableAddress,
+    partition_schema: pa.Schema | StructType | None,
+    properties: Mapping[str, str],
+    *,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> tuple[OpenTable, Commit]:
+    """Make a table of the Parquet files at a location: its version 0 adds them all, with the statistics of their footers.
+
+    Raises TableExists, TableNotFound if there is no file, InvalidRequest and SchemaMismatch, naming a file that does not fit.
+    """
+    unchecked = [key for key in properties if str(key).startswith(CONSTRAINT_PREFIX) or key == PRIMARY_KEY]
+    if unchecked:
+        raise InvalidRequest(
+            f"convert() reads no rows, so it cannot check that they satisfy {', '.join(unchecked)}: convert first, then set_properties() "
+            "checks a constraint (a primary key needs an empty table)",
+            properties=unchecked,
+        )
+    partitions = _struct(partition_schema)
+    store = address.store()
+    require_no_log(address, store)
+    listed = _data_files(store, partitions.names)
+    if not listed:
+        raise TableNotFound(f"there is no Parquet file at {address.location} to make a table of", location=address.location)
+    values = [_values(each.key, partitions) for each in listed]
+    footers = at_once(partial(read_footer, store), [each.key for each in listed], _READ_AT_ONCE, "sluice-convert")
+    schema = _merged(listed, footers, partitions)
+    new = new_table(schema, partitions.names, properties)
+    table = table_for_creation(address, allow_nonempty=True)
+    indexed = indexed_columns_of(new.metadata.configuration)
+    adds = [
+        AddFile(
+            path=path_to_uri(info.key),
+            partition_values=texts,
+            size=info.size,
+            modification_time=info.modified_ms,
+            data_change=True,
+            stats=footer.statistics(schema, partitions.names, indexed),
+        )
+        for info, texts, footer in zip(listed, values, footers, strict=True)
+    ]
+    parameters = {
+        "numFiles": str(len(adds)),
+        "partitionedBy": str(list(partitions.names)),
+        "collectStats": "true",
+        "sourceFormat": "parquet",
+    }
+    metrics = {"numConvertedFiles": str(len(adds))}
+    change = replace(first_change(table, new, adds, operation="CONVERT"), parameters=parameters, metrics=metrics)
+    return table, commit_first(table, change, timeout_s=timeout_s)
+
+
+def _struct(schema: pa.Schema | StructType | None) -> StructType:
+    if schema is None:
+        return StructType([])
+    if not isinstance(schema, (pa.Schema, StructType)):
+        raise InvalidRequest(f"partition_schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
+    struct = schema if isinstance(schema, StructType) else from_arrow(schema)
+    for each in struct.fields:
+        if not isinstance(each.type, PrimitiveType):
+            raise InvalidRequest(f"partition column {each.name!r} is {each.type}; folders hold values of primitive types", column=each.name)
+    return StructType([StructField(each.name, each.type) for each in struct.fields])
+
+
+def _data_files(store: ObjectStore, partition_columns: Sequence[str]) -> list[ObjectInfo]:
+    """The files that are not hidden. Raises InvalidRequest for one that is no Parquet file by its name."""
+    files: list[ObjectInfo] = []
+    for each in store.list_from("", recursive=True):
+        if "/" + LOG_FOLDER in each.key:
+            raise InvalidRequest(f"{store.location} holds another table: {each.key.partition('/' + LOG_FOLDER)[0]}", key=each.key)
+        if is_hidden(each.key, partition_columns):
+            continue
+        if not each.key.lower().endswith((".parquet", ".parq")):
+            raise InvalidRequest(
+                f"{store.location} holds {each.key!r}, which is no Parquet file by its name: move it away, or rename it; files and folders "
+                "whose names begin with _ or . are ignored",
+                key=each.key,
+            )
+        files.append(each)
+    return files
+
+
+def _values(key: str, partitions: StructType) -> dict[str, str | None]:
+    """The partition values in a file's folders, as the log writes them. Raises InvalidRequest."""
+    folders = [part.partition("=") for part in key.split("/")[:-1]]
+    named = [unquote(name) for name, _, _ in folders]
+    if [name.lower() for name in named] != [name.lower() for name in partitions.names] or not all(sign for _, sign, _ in folders):
+        shown = "/".join(f"{name}=..." for name in partitions.names) or "no folders"
+        raise InvalidRequest(
+            f"{key!r} is not in folders of the partition columns ({shown}): give partition_schema the columns of the "
+            "folders, in their order and with their types",
+            key=key,
+            partition_columns=list(partitions.names),
+        )
+    values: dict[str, str | None] = {}
+    for each, (_, _, text) in zip(partitions.fields, folders, strict=True):
+        value = None if text == HIVE_DEFAULT_PARTITION else unquote(text)
+        assert isinstance(each.type, PrimitiveType)
+        try:
+            values[each.name] = encode_value(decode_value(value, each.type), each.type)
+        except (Corrupt, SchemaMismatch, pa.ArrowException) as unfit:
+            raise InvalidRequest(
+                f"{key!r}: {value!r} is no value of the partition column {each.name!r}, which is {each.type}", key=key, column=each.name
+            ) from unfit
+    return values
+
+
+def _merged(listed: Iterable[ObjectInfo], footers: Iterable[Footer], partitions: StructType) -> StructType:
+    """The columns of all files, and the partition columns after them. Raises SchemaMismatch."""
+    own = {name.lower() for name in partitions.names}
+    schema: StructType | None = None
+    for info, footer in zip(listed, footers, strict=True):
+        columns = StructType([each for each in footer.schema.fields if each.name.lower() not in own])
+        try:
+            schema = columns if schema is None else merge(schema, columns)
+        except SchemaMismatch as unfit:
+            raise SchemaMismatch(f"{info.key!r} does not fit the files before it: {unfit.message}", key=info.key) from unfit
+    return StructType([*(() if schema is None else schema.fields), *partitions.fields])
+
+
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """A version to clone: its files by absolute URIs, the properties asked for, and what the history says of the clone."""
+
+    version: Snapshot
+    adds: Sequence[AddFile]
+    settings: Mapping[str, str]
+    parameters: Mapping[str, str]
+    sizes: Mapping[str, int]
+
+
+def clone(
+    source: ReadTable,
+    version: int,
+    target: TableAddress,
+    *,
+    over: bool = False,
+    properties: Mapping[str, str] | None = None,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> tuple[OpenTable, Commit]:
+    """Make a shallow clone of a version at another location; `over` lets it replace the table there, in one commit.
+
+    `properties` are set in addition to the original's. Raises TableExists, InvalidRequest for a location in another kind of
+    store, UnsupportedFeature.
+    """
+    then = source.at(version)
+    location = source.location
+    if target.location == location:
+        raise InvalidRequest(f"{location} cannot be its own clone; name another location, or use restore()", location=location)
+    if target.location.partition(":")[0] != location.partition(":")[0]:
+        raise InvalidRequest(
+            f"a shallow clone of {location} at {target.location} would name files in another kind of store; clone within the store, or "
+            "copy the rows",
+            location=target.location,
+        )
+    check_writable(then.protocol, then.metadata)
+    adds = [_at_home(location, add) for add in adds_of(then.files)]
+    settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
+    settings |= dict(properties or {})
+    if any(add.deletion_vector is not None for add in adds):
+        settings[FEATURE_PREFIX + "deletionVectors"] = "supported"
+    parameters = {"source": location, "sourceVersion": str(version), "isShallow": "true"}
+    sizes = {"sourceTableSize": then.size_bytes, "sourceNumOfFiles": then.num_files, "numCopiedFiles": 0, "copiedFilesSize": 0}
+    original = _Original(then, adds, settings, parameters, sizes)
+    with nullcontext() if isinstance(source, PublishedTable) else pin_version(source.context, version):
+        table, made = created_or_found(target, "or_replace" if over else "create", partial(_created, target, original, timeout_s))
+        return table, _replaced(table, original, timeout_s) if made is None else made
+
+
+def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
+    then, adds = original.version, original.adds
+    tracked = {ROW_TRACKING_KEY: "true"} if is_on(then.configuration, ROW_TRACKING_KEY) else {}
+    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.settings, **tracked}).metadata
+    if tracked:  # files with copied rows keep their ids in columns of these names
+        names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
+        metadata = replace(metadata, configuration={**metadata.configuration, **names})
+    metadata = replace(metadata, name=then.metadata.name, description=then.metadata.description)
+    mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
+    table = table_for_creation(target, allow_nonempty=False)
+    metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
+    new = NewTable(metadata, first_clustering(clustering_names(then), metadata))
+    files = adds if tracked else [_without_row_ids(add) for add in adds]
+    change = first_change(table, new, files, operation="CLONE", row_ids=mark)
+    change = replace(change, parameters=original.parameters, metrics=metrics)
+    return table, commit_first(table, change, timeout_s=timeout_s)
+
+
+def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Commit:
+    then, adds, settings = original.version, original.adds, original.settings
+    latest = table.latest()
+    check_writable(latest.protocol, latest.metadata)
+    require_replaceable(table.location, latest)
+    struct = parse_schema(then.metadata.schema_string)
+    becomes = redefined(latest, struct, then.partition_columns, settings, "CLONE", clustering_names(then))
+    metadata = becomes.metadata
+    if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
+        # a former clone of that table: ids that its files carry could be given to other rows here
+        metadata = replace(metadata, configuration={**metadata.configuration, **materialized_columns()})
+    metrics = {**original.sizes, "numRemovedFiles": latest.num_files, "removedFilesSize": latest.size_bytes}
+    actions: list[Action] = [] if becomes.protocol == latest.protocol else [becomes.protocol]
+    # a file that both hold is removed and added again, which one commit must not do
+    kept = {add.key for add in adds}
+    keys = [add.key for add in adds_of(latest.files)]
+    gone, there = latest.files.filter(pa.array([key not in kept for key in keys], pa.bool_())), frozenset(keys)
+    change = Change(
+        table.new_transaction_id(),
+        "CLONE",
+        latest,
+        Actions(
+            [*actions, metadata, *becomes.clustering],
+            Removals(gone, table.clock.now_ms()),
+            [_without_row_ids(add) for add in adds if add.key not in there],
+        ),
+        reads=Reads(predicates=("",), whole_table=True),
+        parameters=original.parameters,
+        metrics={name: str(value) for name, value in metrics.items()},
+        schema=parse_schema(latest.metadata.schema_string),
+        kind=Kind.CHANGE,
+        scope="",
+        terms=Terms(IsolationLevel.SERIALIZABLE.value),
+    )
+    return submit(table, change, timeout_s=timeout_s)
+
+
+def _without_row_ids(add: AddFile) -> AddFile:
+    return replace(add, base_row_id=None, default_row_commit_version=None)
+
+
+def _at_home(location: str, add: AddFile) -> AddFile:
+    """The file and its deletion vector with absolute URIs."""
+    vector = add.deletion_vector
+    if vector is not None and vector.storage_type == "u":
+        key = vector_key(vector)
+        assert key is not None
+        vector = DeletionVector("p", _uri(location, path_to_uri(key)), vector.size_in_bytes, vector.cardinality, vector.offset)
+    return replace(add, path=_uri(location, add.path), deletion_vector=vector, data_change=True)
+
+
+def _uri(location: str, path: str) -> str:
+    """The absolute URI of a path of the log, percent-encoded."""
+    if absolute(location, path) is not None:
+        return path
+    scheme, _, rest = location.partition("://")
+    return f"{scheme}://{path_to_uri(rest)}/{path}"

@@ -1,0 +1,498 @@
+"""Changes of a table's definition: columns, properties, clustering, features of the protocol, and users' metadata domains.
+
+Each returns the change to commit, or None if nothing would change. No data file is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from ...coordinator.api import Change, Reads
+from ...coordinator.rules.intent import Terms
+from ...coordinator.rules.isolation import IsolationLevel
+from ...storage.actions import Action, DomainMetadata, Metadata, Protocol
+from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_columns, clustering_domain, dotted
+from ...storage.actions.features import (
+    FEATURE_PREFIX,
+    asked_features,
+    check_asked_features,
+    new_protocol,
+    reader_features,
+    supported_feature,
+    with_features,
+    writer_features,
+)
+from ...storage.arguments import checked
+from ...storage.data.assignments import check_definitions
+from ...storage.data.constraints import Constraints
+from ...storage.data.row_ids import ROW_TRACKING_KEY
+from ...storage.data.scan import TableScan
+from ...storage.data.statistics import Leaf
+from ...storage.dataclass import dataclass
+from ...storage.errors import ConstraintViolated, InvalidRequest, UnsupportedFeature
+from ...storage.jsontext import dumps
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.computed import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
+from ...storage.schema.schema import (
+    Place,
+    StructField,
+    StructType,
+    added,
+    changed,
+    check_new_schema,
+    field_at,
+    parse_schema,
+    schema_to_json,
+)
+from ..client.open_table import OpenTable
+from ..client.property_rules import (
+    CHANGE_DATA_FEED,
+    CONSTRAINT_PREFIX,
+    PRIMARY_KEY,
+    check_asked,
+    check_clustering,
+    check_names_to_unset,
+    check_settings,
+    clustered_by,
+    is_on,
+    primary_key_of,
+    with_defaults,
+)
+from ..write.requirements import snapshot_for_change
+from .analyzing import lacks
+
+_COMMENT: Final = "comment"
+_RESERVED_DOMAINS: Final = "delta."
+_READER_VERSION: Final = 3
+_WRITER_VERSION: Final = 7
+_MAPPING_VERSION: Final = 2
+
+DROPPABLE: Final = ("allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "domainMetadata", "vacuumProtocolCheck")
+"""The features that can be dropped. The others are sluice's own, or older versions still use them, and readers meet these in the log."""
+
+
+# -- columns -------------------------------------------------------------------------------------------------------------
+
+
+@checked
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A column to add to the struct at `path` (() is the table itself): at the end, `first`, or `after` the one of that name.
+
+    Arrays and maps are passed by `element`, `key` and `value`.
+    """
+
+    field: StructField | pa.Field
+    path: tuple[str, ...] = ()
+    first: bool = False
+    after: str | None = None
+
+    @property
+    def stored(self) -> StructField:
+        """The field as Delta's type. Raises UnsupportedFeature for a type that Delta lacks."""
+        return self.field if isinstance(self.field, StructField) else defined(pa.schema([self.field])).fields[0]
+
+
+@checked
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """A change of the column at `path`; None leaves a part as it is. An empty comment or default (SQL) removes it.
+
+    `first` and `after` move the column.
+    """
+
+    path: tuple[str, ...]
+    comment: str | None = None
+    nullable: bool | None = None
+    first: bool = False
+    after: str | None = None
+    default: str | None = None
+
+
+def add_columns(table: OpenTable, columns: Sequence[NewColumn]) -> Change | None:
+    """Add columns, which are null in the rows that are there. Raises InvalidRequest for one that may not be null, or is there already."""
+    snapshot = snapshot_for_change(table)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    for each in columns:
+        field = each.stored
+        name = ".".join((*each.path, field.name))
+        if not field.nullable:
+            remedy = "add it without NOT NULL, give the rows a value, and then ALTER COLUMN ... SET NOT NULL"
+            raise InvalidRequest(f"column {name} is NOT NULL, but the rows that are there have no value: {remedy}", column=name)
+        # The rows that are there would have no value, or another.
+        if default_of(field) is not None:
+            raise InvalidRequest(
+                f"column {name} has a DEFAULT, which the rows that are there do not get (Delta's rule): add it without one, and then ALTER "
+                f"COLUMN {name} SET DEFAULT {default_of(field)}",
+                column=name,
+            )
+        if generated_of(field) is not None:
+            raise InvalidRequest(
+                f"column {name} is GENERATED, but the rows that are there would have no value: add it without that and give it one, or "
+                "create the table anew",
+                column=name,
+            )
+        schema = added(schema, each.path, field, _place(each))
+    parameters = {"columns": dumps([{"column": str(each.stored)} for each in columns]).decode()}
+    return _change_columns(table, snapshot, schema, "ADD COLUMNS", parameters)
+
+
+def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change | None:
+    """Change comments, places and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
+    snapshot = snapshot_for_change(table)
+    old = schema = parse_schema(snapshot.metadata.schema_string)
+    required: list[str] = []
+    for each in changes:
+        was = field_at(schema, each.path)
+        if each.default and len(each.path) > 1:
+            raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself have defaults")
+        if each.nullable is False and was.nullable:
+            if len(each.path) > 1:
+                raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
+            required.append(was.name)
+        schema = changed(schema, each.path, partial(_changed, each), _place(each))
+    _check_no_nulls(table, snapshot, old, required)
+    parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
+    return _change_columns(table, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
+
+
+def _place(column: NewColumn | ColumnChange) -> Place | None:
+    return Place(column.after) if column.first or column.after is not None else None
+
+
+def _changed(change: ColumnChange, field: StructField) -> StructField:
+    metadata = dict(field.metadata)
+    for key, text in ((_COMMENT, change.comment), (DEFAULT_KEY, change.default)):
+        if text:
+            metadata[key] = text
+        elif text is not None:
+            metadata.pop(key, None)
+    return replace(field, metadata=metadata, nullable=field.nullable if change.nullable is None else change.nullable)
+
+
+def _check_no_nulls(table: OpenTable, snapshot: Snapshot, schema: StructType, names: Sequence[str]) -> None:
+    if not names:
+        return
+    for batch in TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, names):
+        for name in names:
+            count = pa.Table.from_batches([batch]).column(name).null_count
+            if count:
+                raise ConstraintViolated(
+                    f"column {name} cannot become NOT NULL: in version {snapshot.version} of the table rows have no value there; give them "
+                    "one first",
+                    constraint="NOT NULL",
+                    column=name,
+                    version=snapshot.version,
+                )
+
+
+def _change_columns(
+    table: OpenTable, snapshot: Snapshot, schema: StructType, operation: str, parameters: dict[str, str], *, needs_rows: bool = False
+) -> Change | None:
+    text = schema_to_json(schema)
+    if parse_schema(text) == parse_schema(snapshot.metadata.schema_string) and text == snapshot.metadata.schema_string:
+        return None
+    check_new_schema(schema, snapshot.partition_columns)
+    check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, snapshot.configuration)
+    check_definitions(schema)
+    needed = writer_features(new_protocol(schema)) & {"timestampNtz", *features_of_columns(schema)}
+    actions = [*_protocol_with(snapshot, needed), replace(snapshot.metadata, schema_string=text)]
+    return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows)
+
+
+def _protocol_with(snapshot: Snapshot, needed: Collection[str]) -> list[Action]:
+    """The protocol with these features; nothing if it has them."""
+    return [] if frozenset(needed) <= writer_features(snapshot.protocol) else [with_features(snapshot.protocol, needed)]
+
+
+def _change(
+    table: OpenTable,
+    snapshot: Snapshot,
+    operation: str,
+    actions: Sequence[Action],
+    parameters: Mapping[str, str],
+    schema: StructType,
+    *,
+    needs_rows: bool,
+) -> Change:
+    """The change. What it `needs_rows` for must hold for the rows that are there, and also for those added meanwhile."""
+    return Change(
+        table.new_transaction_id(),
+        operation,
+        snapshot,
+        actions,
+        reads=Reads(predicates=("",)) if needs_rows else None,
+        terms=Terms(IsolationLevel.SERIALIZABLE.value if needs_rows else None),
+        parameters=parameters,
+        schema=schema,
+    )
+
+
+# -- properties and clustering -------------------------------------------------------------------------------------------
+
+
+def set_properties(table: OpenTable, properties: Mapping[str, str]) -> Change | None:
+    """Set properties in one version, with the table features they need; None if all have these values already.
+
+    Raises InvalidRequest for an unknown or protected property, an invalid value, and incompatible properties;
+    UnsupportedFeature; ConstraintViolated, naming a row, if existing rows break a new constraint.
+    """
+    check_asked(properties, creating=False)
+    snapshot = snapshot_for_change(table)
+    enabled = is_on(properties, ROW_TRACKING_KEY) and not is_on(snapshot.configuration, ROW_TRACKING_KEY)
+    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(snapshot.protocol)
+    if enabled or named:
+        raise InvalidRequest(
+            "row tracking can be enabled only when a table is created: the existing files have no row ids (or have not kept "
+            "them), and every one would have to be given some; create a table with it and copy the rows",
+            property=ROW_TRACKING_KEY,
+        )
+    kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
+    parameters = {"properties": dumps(dict(properties)).decode()}
+    configuration = with_defaults({**snapshot.configuration, **kept})
+    return _change_properties(table, snapshot, configuration, asked_features(properties), "SET TBLPROPERTIES", parameters)
+
+
+def unset_properties(table: OpenTable, names: Iterable[str]) -> Change | None:
+    """Remove properties, which restores their defaults; None if none of them is set. Features stay in the protocol.
+
+    Raises InvalidRequest for a protected property, and one that others need.
+    """
+    gone = list(names)
+    snapshot = snapshot_for_change(table)
+    check_names_to_unset(gone, snapshot.configuration)
+    left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
+    parameters = {"properties": dumps(gone).decode(), "ifExists": "true"}
+    return _change_properties(table, snapshot, left, (), "UNSET TBLPROPERTIES", parameters)
+
+
+def _change_properties(
+    table: OpenTable,
+    snapshot: Snapshot,
+    configuration: Mapping[str, str],
+    features: Collection[str],
+    operation: str,
+    parameters: Mapping[str, str],
+) -> Change | None:
+    """Another configuration and what it needs; None if nothing would change. `features` are requested by name."""
+    schema = parse_schema(snapshot.metadata.schema_string)
+    check_settings(configuration, schema)
+    check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, configuration)
+    different = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
+    check_asked_features({**different, **{FEATURE_PREFIX + name: "supported" for name in features}})
+    metadata = replace(snapshot.metadata, configuration=dict(configuration))
+    needs_rows = _check_rows(table, snapshot, metadata, schema)
+    actions = _protocol_with(snapshot, asked_features(different) | frozenset(features))
+    if dict(configuration) != dict(snapshot.configuration):
+        actions.append(metadata)
+    return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows) if actions else None
+
+
+def _check_rows(table: OpenTable, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
+    """Whether the change restricts rows; raises if existing rows violate it."""
+    old, new = snapshot.configuration, metadata.configuration
+    key = primary_key_of(new, schema)
+    keyed = bool(key) and key != primary_key_of(old, schema)
+    if keyed and snapshot.num_files:
+        raise InvalidRequest(
+            f"{PRIMARY_KEY} can be set only while the table is empty: the rows of its {snapshot.num_files} files were never checked for "
+            f"duplicates of {', '.join(key)}; create a table with it and copy the rows",
+            property=PRIMARY_KEY,
+            files=snapshot.num_files,
+        )
+    changed_keys = [name for name, text in new.items() if old.get(name) != text]
+    new_checks = {name[len(CONSTRAINT_PREFIX) :] for name in changed_keys if name.lower().startswith(CONSTRAINT_PREFIX)}
+    if new_checks:
+        every = Constraints.of(schema, metadata)
+        _check_constraints(table, snapshot, schema, Constraints(tuple(each for each in every.constraints if each.name in new_checks)))
+    return keyed or bool(new_checks)
+
+
+def _check_constraints(table: OpenTable, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
+    """Check the constraints' columns in all rows. Raises ConstraintViolated with the values of a violating row."""
+    columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
+    batches = TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, columns)
+    for batch in batches:
+        try:
+            constraints.check(pa.Table.from_batches([batch]))
+        except ConstraintViolated as broken:  # whose row number only counts within the rows read at once
+            name, expression, values = (broken.details.get(each) for each in ("constraint", "expression", "values"))
+            shown = ", ".join(f"{column} = {value!r}" for column, value in (values or {}).items())
+            such = f"has rows that break it, such as one with {shown}; correct or delete those first"
+            raise ConstraintViolated(
+                f"the constraint {name} ({expression}) was not added, for version {snapshot.version} of the table "
+                f"{such if shown else f'breaks it: {broken.message}'}",
+                constraint=name,
+                expression=expression,
+                values=values or {},
+                version=snapshot.version,
+            ) from broken
+
+
+def cluster_by(table: OpenTable, columns: str | Iterable[str]) -> Change | None:
+    """Cluster by these columns from now on, or by none; None if that is so already. No file is written again.
+
+    Raises InvalidRequest for columns by which a table cannot be clustered, and for new ones of which files have no statistics.
+    """
+    snapshot = snapshot_for_change(table)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    old = clustering_columns(snapshot.domains)
+    new = clustered_by(columns, schema, snapshot.partition_columns, snapshot.configuration)
+    if new == old:
+        return None
+    missing = [path for path in new if path not in old]
+    texts = snapshot.files["stats"].to_pylist() if missing else []
+    for path in missing:  # the protocol demands statistics of every file
+        lacking = sum(lacks(text, [Leaf(path, None)]) for text in texts)
+        if lacking:
+            raise InvalidRequest(
+                f"{lacking} of {snapshot.num_files} files have no statistics of {dotted(path)}, which clustering needs: get them first by "
+                f"analyze([...]), ANALYZE TABLE ... COMPUTE STATISTICS FOR COLUMNS {dotted(path)}",
+                files=lacking,
+                column=dotted(path),
+            )
+    actions = _protocol_with(snapshot, asked_features({FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}))
+    if CLUSTERING_DOMAIN not in snapshot.domains:
+        # a concurrent change that partitions the table writes no domain yet, and has to meet something: it changes the metadata
+        actions.append(snapshot.metadata)
+    actions.append(clustering_domain(new))
+    parameters = {"oldClusteringColumns": ",".join(map(dotted, old)), "newClusteringColumns": ",".join(map(dotted, new))}
+    return Change(table.new_transaction_id(), "CLUSTER BY", snapshot, actions, parameters=parameters, schema=schema)
+
+
+# -- features ------------------------------------------------------------------------------------------------------------
+
+
+def add_feature(table: OpenTable, name: str) -> Change | None:
+    """Add a feature, and those it needs; None if the protocol has them. Raises UnsupportedFeature for one that sluice lacks."""
+    asked = {FEATURE_PREFIX + supported_feature(name): "supported"}
+    snapshot = snapshot_for_change(table)
+    needed = asked_features(asked)
+    if needed <= writer_features(snapshot.protocol):
+        return None
+    if "rowTracking" in needed:
+        raise InvalidRequest("rowTracking can be added only when a table is created, since the existing rows have no ids", feature=name)
+    return _upgrade(table, snapshot, with_features(snapshot.protocol, needed))
+
+
+def drop_feature(table: OpenTable, name: str) -> Change | None:
+    """Take a feature out of the protocol; None if it has none of that name.
+
+    Nothing may be committed in between (ConcurrentModification). Raises UnsupportedFeature for a feature that cannot be dropped, or that
+    sluice does not know; InvalidRequest for one in use.
+    """
+    snapshot = snapshot_for_change(table)
+    present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
+    name = next((each for each in present if each.lower() == name.lower()), name)
+    if name not in present:
+        supported_feature(name)  # refuses a misspelt name
+        return None
+    if name not in DROPPABLE:
+        raise UnsupportedFeature(
+            f"{name} cannot be dropped from {table.location}: those that can are {', '.join(DROPPABLE)}", features=[name], table="write"
+        )
+    used = _use_of(name, snapshot)
+    if used is not None:
+        raise InvalidRequest(f"{name} cannot be dropped from {table.location}: {used}", feature=name)
+    readers = tuple(sorted(reader_features(snapshot.protocol) - {name}))
+    after = Protocol(
+        _READER_VERSION if readers else 1,
+        _WRITER_VERSION,
+        readers or None,
+        tuple(sorted(writer_features(snapshot.protocol) - {name})),
+        snapshot.protocol.extra,
+    )
+    terms = Terms(if_version=snapshot.version)
+    return Change(table.new_transaction_id(), "DROP FEATURE", snapshot, (after,), terms=terms, parameters={"featureName": name})
+
+
+def _use_of(feature: str, snapshot: Snapshot) -> str | None:
+    """What still uses a feature, and the remedy; None: nothing does."""
+    match feature:
+        case "allowColumnDefaults":
+            used = feature in features_of_columns(parse_schema(snapshot.metadata.schema_string))
+            return "a column has a DEFAULT; drop it with alter_columns first" if used else None
+        case "appendOnly" | "changeDataFeed":
+            key = "delta.appendOnly" if feature == "appendOnly" else CHANGE_DATA_FEED
+            return f"{key} is true; unset_properties first" if is_on(snapshot.configuration, key) else None
+        case "checkConstraints":
+            named = [key for key in snapshot.configuration if key.lower().startswith(CONSTRAINT_PREFIX)]
+            return f"the table has {', '.join(named)}; unset_properties first" if named else None
+        case "domainMetadata":
+            for other in ("rowTracking", CLUSTERING_FEATURE):
+                if other in writer_features(snapshot.protocol):
+                    return f"the feature {other} needs it"
+            return f"the table has the domains {', '.join(snapshot.domains)}; remove_domain first" if snapshot.domains else None
+    return None
+
+
+def upgrade_protocol(table: OpenTable, reader: int, writer: int) -> Change | None:
+    """Raise the protocol to at least these versions; None if it has them. A table of sluice's has writer version 7."""
+    if reader == _READER_VERSION and writer < _WRITER_VERSION:
+        raise InvalidRequest(f"reader version {_READER_VERSION} goes with writer version {_WRITER_VERSION}, and {writer} was given")
+    snapshot = snapshot_for_change(table)
+    if reader <= snapshot.protocol.min_reader_version:
+        return None
+    if reader == _MAPPING_VERSION:
+        raise UnsupportedFeature(
+            "reader version 2 means column mapping, which sluice does not support; add features by name (add_feature)",
+            features=["columnMapping"],
+            table="write",
+        )
+    after = replace(snapshot.protocol, min_reader_version=reader, reader_features=tuple(sorted(reader_features(snapshot.protocol))))
+    return _upgrade(table, snapshot, after)
+
+
+def _upgrade(table: OpenTable, snapshot: Snapshot, after: Protocol) -> Change:
+    protocol = {
+        "minReaderVersion": after.min_reader_version,
+        "minWriterVersion": after.min_writer_version,
+        "readerFeatures": list(after.reader_features or ()),
+        "writerFeatures": list(after.writer_features or ()),
+    }
+    parameters = {"newProtocol": dumps(protocol).decode()}
+    return Change(table.new_transaction_id(), "UPGRADE PROTOCOL", snapshot, (after,), parameters=parameters)
+
+
+# -- domains -------------------------------------------------------------------------------------------------------------
+
+
+def domains_of(snapshot: Snapshot) -> dict[str, str]:
+    """The users' metadata domains with their configurations; omits those of the protocol (`delta.`)."""
+    return {name: each.configuration for name, each in sorted(snapshot.domains.items()) if not name.lower().startswith(_RESERVED_DOMAINS)}
+
+
+def set_domain(table: OpenTable, name: str, configuration: str) -> Change | None:
+    """Set the configuration (any text, by custom JSON) of a user's metadata domain; None if it has that one already.
+
+    If two clients write one domain at the same time, the later one gets ConcurrentTransactionException; one that adds the
+    table feature while another does gets ProtocolChangedException. Raises InvalidRequest for a reserved name.
+    """
+    _check_domain(name)
+    snapshot = snapshot_for_change(table)
+    if domains_of(snapshot).get(name) == configuration:
+        return None
+    return _domain_change(table, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN")
+
+
+def remove_domain(table: OpenTable, name: str) -> Change | None:
+    """Remove a user's metadata domain; None if it does not exist. Raises the same as `set_domain`."""
+    _check_domain(name)
+    snapshot = snapshot_for_change(table)
+    current = snapshot.domains.get(name)
+    return None if current is None else _domain_change(table, snapshot, replace(current, removed=True), "REMOVE DOMAIN")
+
+
+def _check_domain(name: str) -> None:
+    if name.lower().startswith(_RESERVED_DOMAINS):
+        raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
+
+
+def _domain_change(table: OpenTable, snapshot: Snapshot, domain: DomainMetadata, operation: str) -> Change:
+    actions = [*_protocol_with(snapshot, {"domainMetadata"}), domain]
+    return Change(table.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain})
