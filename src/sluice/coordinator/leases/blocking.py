@@ -1,4 +1,4 @@
-"""Who keeps whom waiting for leases: what operators are shown, and how deadlocks are detected; and breaking a lease.
+"""Which lease or request makes which other request wait. Operators see it here, deadlocks are detected by it, and operators break leases.
 
 A deadlock is a cycle of waits. An edge leads from a request to every earlier request in its way, from a lease to the request
 that its holder waits for, and from one request of a call to the call's other requests. The last two kinds are published: a
