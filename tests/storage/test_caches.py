@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sluice.storage.caches import BytesBounded, cached_by_size
+import threading
+from collections import Counter
+
+from sluice.storage.caches import BytesBounded, LazyProperty, cached_by_size
 
 
 def test_what_was_used_last_is_kept_as_far_as_there_is_room() -> None:
@@ -44,3 +47,34 @@ def test_results_are_kept_by_the_length_of_their_texts() -> None:
         parsed("short", 1)
         parsed("x" * 2000, 1)
     assert called == [("short", 1), *[("x" * 2000, 1)] * 3]
+
+
+def test_an_object_does_not_wait_for_what_another_one_of_its_class_computes() -> None:
+    computed: Counter[int] = Counter()
+    begun, over = threading.Event(), threading.Event()
+
+    class Number:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @LazyProperty
+        def double(self) -> int:
+            """Twice the number."""
+            computed[self.number] += 1
+            if self.number == 1:
+                begun.set()
+                assert over.wait(30)
+            return 2 * self.number
+
+    one, two = Number(1), Number(2)
+    waiting = threading.Thread(target=lambda: one.double)
+    waiting.start()
+    assert begun.wait(30)
+    other = threading.Thread(target=lambda: two.double)
+    other.start()
+    other.join(10)
+    assert not other.is_alive()
+    over.set()
+    waiting.join(30)
+    assert (one.double, two.double, computed) == (2, 4, {1: 1, 2: 1})
+    assert Number.double.__doc__ == "Twice the number."

@@ -83,6 +83,24 @@ class Once(Generic[V]):
             return cast(V, self.made)
 
 
+class LazyProperty(Generic[V]):
+    """A property that is computed on first use and kept in its object, without a lock: two threads may both compute it.
+
+    `functools.cached_property` is like that since Python 3.12. Before, all objects of a class share a lock: one waits for what another one
+    reads from a store, and a process that is forked meanwhile waits for ever.
+    """
+
+    def __init__(self, compute: Callable[[Any], V]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> V:
+        if instance is None:
+            return cast(V, self)  # documentation and the like look at the class
+        value = instance.__dict__[self._compute.__name__] = self._compute(instance)
+        return value
+
+
 class BytesBounded(Generic[K, V]):
     """An LRU cache of up to `bytes_max` bytes. Thread-safe.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from ...storage.actions import Action, AddFile, CommitInfo, RemoveFile
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.filetable import adds_of, picked
+from ...storage.caches import LazyProperty
 from ...storage.data.vectors import Rows, plan_vector
 from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
@@ -113,7 +113,7 @@ class ForeseenTable:
         """The partitions that may have rows which satisfy the condition."""
         return [place for place in self._partitions if self._may_overlap(condition, self._inside(place))]
 
-    @cached_property
+    @LazyProperty
     def _partitions(self) -> list[dict[str, str | None]]:
         if not self._snapshot.partition_columns:
             return [{}]

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..caches import LazyProperty
 from ..dataclass import dataclass
 from ..errors import InvalidRequest, NullNotAllowed, PredicateError, SchemaMismatch, UnsupportedFeature
 from ..expressions import types
@@ -119,12 +119,12 @@ class Assignments:
             found[field.name] = assignment(field, expression, schema, moment, casts=True)
         return cls(tuple(found.values()))
 
-    @cached_property
+    @LazyProperty
     def columns(self) -> tuple[str, ...]:
         """The assigned columns, as the schema spells them."""
         return tuple(each.column.name for each in self.assignments)
 
-    @cached_property
+    @LazyProperty
     def reads(self) -> frozenset[str]:
         """The columns whose old values the new ones depend on."""
         return frozenset(path[0] for each in self.assignments for path in columns(each.node))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import compress
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..actions import AddFile
+from ..caches import LazyProperty
 from ..dataclass import dataclass
 from ..errors import Corrupt, PredicateError
 from ..expressions import types
@@ -121,7 +122,7 @@ class Skipper:
             known.update((text, answer is not False) for text, answer in zip(new, answers, strict=True))
         return [known[text] for text in texts]
 
-    @cached_property
+    @LazyProperty
     def _by_stats(self) -> _Test | None:
         return self._test(self._other_terms)
 

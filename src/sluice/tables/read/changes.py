@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import groupby, islice, pairwise
 from typing import Any, Final, TypedDict
 
@@ -21,6 +20,7 @@ from ...coordinator.times import Moment
 from ...storage.actions import AddCDCFile, AddFile, Metadata, RemoveFile
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
+from ...storage.caches import LazyProperty
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, positions_of, read_vector, vector_key
 from ...storage.dataclass import dataclass
@@ -293,7 +293,7 @@ class ChangesQuery:
             if rows.num_rows:
                 yield replace(pieces[0], change=change), rows
 
-    @cached_property
+    @LazyProperty
     def _stored(self) -> StructType:
         """The columns to read from files: change data files name the kind of change, in data files that is null."""
         return StructType([*self.struct.fields, CHANGE_COLUMNS[0]])

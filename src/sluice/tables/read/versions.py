@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -22,6 +22,7 @@ from ...coordinator.rules.winner import winner_of
 from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, actions_of
 from ...storage.arguments import checked
+from ...storage.caches import LazyProperty
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
 from ...storage.intervals import iso_time
@@ -143,7 +144,7 @@ class VersionRange:
             return self.time_of(version, commit_info(self.table.store, version))
         return self.time_of(version, CommitInfo(self.table.log.info(version)))
 
-    @cached_property
+    @LazyProperty
     def _file_times(self) -> dict[int, int]:
         return file_times(self.table.store)
 
@@ -268,7 +269,7 @@ class ChangedFiles:
     actions: Iterable[Action]
     part: range = ALL
 
-    @cached_property
+    @LazyProperty
     def contents(self) -> VersionContents:
         """What the version has, by one pass."""
         contents = VersionContents()
@@ -290,7 +291,7 @@ class ChangedFiles:
                     pass
         return contents
 
-    @cached_property
+    @LazyProperty
     def both(self) -> frozenset[str]:
         """The paths that the version removes and adds again. Only the paths of the rarer kind are kept in memory."""
         has = self.contents
@@ -300,7 +301,7 @@ class ChangedFiles:
         paths = {each.path for each in self.actions if isinstance(each, fewer) and each.data_change}
         return frozenset(each.path for each in self.actions if isinstance(each, other) and each.data_change and each.path in paths)
 
-    @cached_property
+    @LazyProperty
     def copies(self) -> bool:
         """Whether the deleted and inserted rows may include rows that were only copied. Such a version is read as a whole.
 
@@ -312,7 +313,7 @@ class ChangedFiles:
         commit = winner_of(self.version, self.actions)
         return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE
 
-    @cached_property
+    @LazyProperty
     def divides(self) -> bool:
         """Whether its first files may be read now and the others later: no row's new values come before its old ones.
 
