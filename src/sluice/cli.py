@@ -78,7 +78,7 @@ class _Sluice(click.Group):
         width = max(map(len, self.list_commands(ctx)))
         for group, commands in _GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), told) for name, told in commands.items()])
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

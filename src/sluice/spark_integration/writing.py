@@ -361,8 +361,8 @@ def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
     values = [F.lit(None).cast(_kind(each)) if default_of(each) is None else default_value(frame.sparkSession, each) for each in lacking]
     columns = [value.alias(each.name) for value, each in zip(values, lacking, strict=True)]
     whole = frame.select("*", *columns) if columns else frame
-    given = {each.name: F.lit(each not in lacking) for each in schema.fields if generated_of(each) is not None}
-    return _computed(whole, schema, given, spelled), replace(plan, computed=True)
+    has_value = {each.name: F.lit(each not in lacking) for each in schema.fields if generated_of(each) is not None}
+    return _computed(whole, schema, has_value, spelled), replace(plan, computed=True)
 
 
 def renewed(frame: DataFrame, schema: StructType, given: Mapping[str, str | bool], makes: Column) -> DataFrame:

@@ -158,8 +158,8 @@ class LeaseRequest:
         self.nodes = {}
         for place in self._places:
             names = [n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None and n.guid == self.guid]
-            asked = [node for at, node in self._asked if at == place]
-            self.nodes |= {place.node(name): node for name, node in zip(sorted(names), asked, strict=False)}
+            own_nodes = [node for at, node in self._asked if at == place]
+            self.nodes |= {place.node(name): node for name, node in zip(sorted(names), own_nodes, strict=False)}
         return bool(self.nodes)
 
     def _make_places(self) -> None:

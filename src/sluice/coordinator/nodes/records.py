@@ -100,14 +100,14 @@ def require_protocol(root: Node, location: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     try:
         fields = orjson.loads(root.data)
-        found = fields.get("protocol")
+        protocol = fields.get("protocol")
     except (orjson.JSONDecodeError, AttributeError):
-        found = root.data[:40]
-    if found != NODE_PROTOCOL:
+        protocol = root.data[:40]
+    if protocol != NODE_PROTOCOL:
         raise ProtocolMismatch(
-            f"the coordinator keeps {location} by node protocol {found!r}, but this sluice uses {NODE_PROTOCOL}; "
+            f"the coordinator keeps {location} by node protocol {protocol!r}, but this sluice uses {NODE_PROTOCOL}; "
             "use the version of sluice that the other writers use",
-            found=found,
+            found=protocol,
             expected=NODE_PROTOCOL,
         )
     return fields

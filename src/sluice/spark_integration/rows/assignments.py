@@ -290,20 +290,20 @@ def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) 
     the thread's own within the block.
     """
     kinds = {each.name: each.dataType for each in to_spark(schema).fields}
-    wanted: dict[str, SparkType] = {}
+    targets: dict[str, SparkType] = {}
     for each in from_spark(frame.schema).fields:
         column = schema.get(each.name)
         if column is not None and as_nullable(column).type != as_nullable(each).type:
             kind = kinds[column.name]
             if not (evolves and _has_type(kind, SparkStruct)):
-                wanted[each.name] = kind
-    if not wanted or not hasattr(frame.sparkSession, "_jsparkSession"):  # over Spark Connect, Arrow's rules decide
+                targets[each.name] = kind
+    if not targets or not hasattr(frame.sparkSession, "_jsparkSession"):  # over Spark Connect, Arrow's rules decide
         yield frame
         return
     with session_for_changes(frame.sparkSession) as session:
         given = in_session(session, frame)
         columns = [
-            as_stored(session, column, each.dataType, wanted[each.name], (each.name,)).alias(each.name) if each.name in wanted else column
+            as_stored(session, column, each.dataType, targets[each.name], (each.name,)).alias(each.name) if each.name in targets else column
             for each in frame.schema.fields
             for column in (given[quoted(each.name)],)
         ]
@@ -355,12 +355,12 @@ def check_by_spark(spark: SparkSession, schema: StructType) -> None:
                     column=name,
                     expression=text,
                 )
-            wanted, made = kinds[name].dataType.simpleString(), kind.simpleString()
+            declared, made = kinds[name].dataType.simpleString(), kind.simpleString()
             if frame is nothing:
                 as_stored(session, value, kind, kinds[name].dataType, (name,))
-            elif made != wanted:
+            elif made != declared:
                 raise SchemaMismatch(
-                    f"column {name!r} is {wanted}, and {text}, from which it is generated, is {made}: write CAST({text} AS {wanted})",
+                    f"column {name!r} is {declared}, and {text}, from which it is generated, is {made}: write CAST({text} AS {declared})",
                     column=name,
                     expression=text,
                 )

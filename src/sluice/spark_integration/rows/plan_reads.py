@@ -63,8 +63,8 @@ def reads_of(frame: DataFrame, location: str, schema: StructType) -> PlanReads |
             wheres.append(predicate_of(trees, names, schema)[0])
     if not versions:
         return None
-    where, known = Predicate.any_of(wheres), [each for each in versions if each is not None]
-    return PlanReads(min(known) if len(known) == len(versions) else None, "" if where is None else where.to_sql())
+    where, read_versions = Predicate.any_of(wheres), [each for each in versions if each is not None]
+    return PlanReads(min(read_versions) if len(read_versions) == len(versions) else None, "" if where is None else where.to_sql())
 
 
 def depend_on_reads(part: Transaction, frame: DataFrame, *, moves: bool = False) -> None:

@@ -271,7 +271,7 @@ class TableScan:
         """
         reader = self._reader(columns, predicate)
         with closing(_ahead(self._jobs(reader, files, chosen), reader.read, lambda _: None)) as ahead:
-            tables = [found.rows for _, found in ahead]
+            tables = [batch.rows for _, batch in ahead]
         if not reader.output.names:
             # concat_tables would lose the row count of tables without columns.
             return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
@@ -285,8 +285,8 @@ class TableScan:
         with closing(_ahead(self._jobs(reader, files, chosen), reader.open, OpenFile.close)) as ahead:
             for job, opened in ahead:
                 with closing(opened):
-                    for found in reader.batches(job, opened):
-                        yield from found.rows.to_batches()
+                    for batch in reader.batches(job, opened):
+                        yield from batch.rows.to_batches()
 
     def places(
         self,
@@ -302,9 +302,9 @@ class TableScan:
         with closing(_ahead(self._jobs(reader, files, chosen, deleted), reader.open, OpenFile.close)) as ahead:
             for job, opened in ahead:
                 with closing(opened):
-                    for found in reader.batches(job, opened, positions=True):
-                        assert found.positions is not None
-                        yield job.index, found.rows, found.positions
+                    for batch in reader.batches(job, opened, positions=True):
+                        assert batch.positions is not None
+                        yield job.index, batch.rows, batch.positions
 
     def positions(
         self,

@@ -168,14 +168,14 @@ def check(source: pa.DataType, target: pa.DataType) -> None:
     if pa.types.is_null(source):
         return
     if pa.types.is_boolean(target) and pa.types.is_floating(source):
-        known = False  # write <> 0, which defines the result for NaN
+        fits = False  # write <> 0, which defines the result for NaN
     elif types.is_numeric(source) or pa.types.is_boolean(source):
-        known = types.is_numeric(target) or pa.types.is_boolean(target) or (pa.types.is_string(target) and not pa.types.is_floating(source))
+        fits = types.is_numeric(target) or pa.types.is_boolean(target) or (pa.types.is_string(target) and not pa.types.is_floating(source))
     elif source in types.MOMENTS:
-        known = target in types.MOMENTS or pa.types.is_string(target)
+        fits = target in types.MOMENTS or pa.types.is_string(target)
     else:
-        known = (pa.types.is_string(source) and types.is_atomic(target)) or (pa.types.is_binary(source) and pa.types.is_binary(target))
-    if not known:
+        fits = (pa.types.is_string(source) and types.is_atomic(target)) or (pa.types.is_binary(source) and pa.types.is_binary(target))
+    if not fits:
         raise PredicateError(
             f"sluice does not evaluate a CAST from {types.name(source)} to {types.name(target)}: use a column of that type"
         )

@@ -59,9 +59,9 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
     why = beyond_limits(text)
     if why is not None:
         raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {why}", **{noun: _shown(text)})
-    found = _trees(text, noun)
+    trees = _trees(text, noun)
     try:
-        return _Translator(schema, now).node(_only(found))
+        return _Translator(schema, now).node(_only(trees))
     except RecursionError:
         raise _too_deep(text, noun) from None
     except PredicateError as error:
@@ -96,9 +96,9 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
     PredicateError if the text is not an expression.
     """
-    found = _trees(text, "predicate")
+    trees = _trees(text, "predicate")
     try:
-        return _Translator(schema).widened(_only(found))
+        return _Translator(schema).widened(_only(trees))
     except RecursionError:
         return build.TRUE
 
@@ -371,13 +371,13 @@ def outline_of(text: str, *, clock: bool) -> Outline:
 
     `clock`: the functions that return the time are allowed.
     """
-    found = _trees(text, "expression")
-    if len(found) != 1 or found[0] is None:
+    trees = _trees(text, "expression")
+    if len(trees) != 1 or trees[0] is None:
         raise PredicateError(f"{text!r} is not exactly one expression; write one", expression=text)
     columns: set[str] = set()
     changing: list[str] = []
     several: list[str] = []
-    for node in found[0].walk():
+    for node in trees[0].walk():
         if isinstance(node, exp.Column):
             first = node.parts[0]
             name = str(getattr(first, "name", first))

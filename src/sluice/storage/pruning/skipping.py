@@ -203,9 +203,9 @@ class _Translation:
         """Whether all `terms` could be TRUE for one row. Some terms, such as a BETWEEN's, imply that a column is not NaN."""
         before = self._numbers
         self._numbers |= _numbers_in(terms)
-        found = _all(*[self.could(term, True, or_null=False) for term in terms])
+        condition = _all(*[self.could(term, True, or_null=False) for term in terms])
         self._numbers = before
-        return found
+        return condition
 
     def could(self, node: Node, truth: bool, *, or_null: bool) -> Node:
         """Whether `node` could be `truth` (or null) for some row."""
@@ -231,12 +231,13 @@ class _Translation:
                 return self._contained(node, truth, or_null=or_null)
             case Like():
                 span = self._span(node.term)
-                found = _all(_could_match(node, span, truth), span.value)
-                return _any(found, span.null) if or_null else found
+                condition = _all(_could_match(node, span, truth), span.value)
+                return _any(condition, span.null) if or_null else condition
             case Column():
                 span = self._span(node)
-                found = _all(Compare("<=", _YES, span.high, node.type) if truth else Compare("<=", span.low, _NO, node.type), span.value)
-                return _any(found, span.null) if or_null else found
+                edge = Compare("<=", _YES, span.high, node.type) if truth else Compare("<=", span.low, _NO, node.type)
+                condition = _all(edge, span.value)
+                return _any(condition, span.null) if or_null else condition
         return _UNKNOWN
 
     def _is_exact(self, node: Node) -> bool:
@@ -374,9 +375,9 @@ def _could_match(node: Like, span: _Span, truth: bool) -> Node:
         return Not(_all(Like(span.low, node.parts), Like(span.high, node.parts))) if node.parts == (prefix, True) else _YES
     if not prefix:
         return _YES
-    found = Compare("<=", Literal(prefix, pa.string()), span.high, pa.string())
+    condition = Compare("<=", Literal(prefix, pa.string()), span.high, pa.string())
     after = _after_all(prefix)
-    return found if after is None else _all(found, Compare("<", span.low, Literal(after, pa.string()), pa.string()))
+    return condition if after is None else _all(condition, Compare("<", span.low, Literal(after, pa.string()), pa.string()))
 
 
 def _numbers_in(terms: Sequence[Node]) -> frozenset[Node]:

@@ -387,12 +387,12 @@ class S3Store:
         if self._options.conditional_put != "auto":
             return self._options.conditional_put == "true"
         bucket = (self._endpoint, self._bucket)
-        known = _shared.conditional.get(bucket)
-        if known is None:
+        is_conditional = _shared.conditional.get(bucket)
+        if is_conditional is None:
             host = urlsplit(str(self._client.meta.endpoint_url)).hostname or ""
             is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
-            known = _shared.conditional[bucket] = is_aws or self._probe()
-        return known
+            is_conditional = _shared.conditional[bucket] = is_aws or self._probe()
+        return is_conditional
 
     def _probe(self) -> bool:
         key = PROBE_PREFIX + uuid.uuid4().hex

@@ -117,8 +117,8 @@ class TableSnapshot:
         InvalidRequest for a table without `delta.enableRowTracking`.
         """
         predicate = self.predicate(where)
-        scan, wanted, ids = self._scan(columns, row_ids=row_ids)
-        rows = scan.read(self.files(predicate), wanted, predicate, chosen=True)
+        scan, read_columns, ids = self._scan(columns, row_ids=row_ids)
+        rows = scan.read(self.files(predicate), read_columns, predicate, chosen=True)
         return rows if ids is None else rows.rename_columns(ids.shown(rows.column_names))
 
     def to_batches(
@@ -126,8 +126,8 @@ class TableSnapshot:
     ) -> Iterator[pa.RecordBatch]:
         """Like `to_arrow`, batch by batch, in bounded memory."""
         predicate = self.predicate(where)
-        scan, wanted, ids = self._scan(columns, row_ids=row_ids)
-        batches = scan.batches(self.files(predicate), wanted, predicate, chosen=True)
+        scan, read_columns, ids = self._scan(columns, row_ids=row_ids)
+        batches = scan.batches(self.files(predicate), read_columns, predicate, chosen=True)
         return batches if ids is None else (batch.rename_columns(ids.shown(batch.schema.names)) for batch in batches)
 
     @property

@@ -141,13 +141,13 @@ class OpenTransaction(ABC, Generic[Answer]):
         with bounding(self._timeout_s if timeout_s is None else timeout_s, self._clock) as limit:
             try:
                 # check: taken-back-by-a-verdict (self._state == _UNDECIDED -> False)
-                known = self._known(limit, withdraw=True) if self._state == _UNDECIDED else None
+                answer = self._known(limit, withdraw=True) if self._state == _UNDECIDED else None
             except NotCommitted as refusal:
                 self._lost(refusal)
                 return None
             # check: too-late-to-take-back
-            if known is not None:
-                return self._won(known)
+            if answer is not None:
+                return self._won(answer)
             # there is no trace of it, and nobody will file it any more
             self._lost(refusal_error(withdrawal(self.id), self.id, filed=False))
             return None

@@ -202,9 +202,9 @@ def upsert_rows(draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *,
     met = _meet(draft, rows, keys)
     draft.foresee(add for add, _ in met.gone)
     if draft.row_ids is not None and met.gone:
-        known = pa.concat_tables(met.ids)  # of several rows with one key the first one's id counts
-        places = pc.index_in(numbers, value_set=known["key"].combine_chunks())
-        rows = rows.append_column(draft.row_ids.row_id, known["id"].combine_chunks().take(places))
+        row_ids = pa.concat_tables(met.ids)  # of several rows with one key the first one's id counts
+        places = pc.index_in(numbers, value_set=row_ids["key"].combine_chunks())
+        rows = rows.append_column(draft.row_ids.row_id, row_ids["id"].combine_chunks().take(places))
     if draft.captures_changes:
         succeeds = pc.is_in(numbers, value_set=pa.array(met.succeeded, pa.int64()), skip_nulls=True)
         draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s", with_ids=True))
