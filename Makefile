@@ -50,9 +50,7 @@ help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
 
 $(READY): pyproject.toml
-	@scripts/make-environment $(VENV) $(PYTHON)
-	@rm -f $(VENV)/.ready-*
-	@touch $@
+	@scripts/make-environment $(VENV) $(PYTHON) $@
 
 java:
 	@scripts/require-java

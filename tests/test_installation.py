@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +45,22 @@ def test_sources_without_an_installation_name_the_distribution(monkeypatch: pyte
 
     monkeypatch.setattr(metadata, "distribution", missing)
     assert install_command("spark") == "pip install 'sluice-delta[spark]'"
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="without flock two at once are not told apart")
+def test_two_commands_at_once_make_one_environment(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "scripts" / "make-environment"
+    (tmp_path / "pyproject.toml").touch()
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text('#!/bin/sh\necho "$1" >> calls\nsleep 0.3\n')
+    uv.chmod(0o755)
+    command = [str(script), "environment", sys.executable, "environment/.ready-1"]
+    environment = {**os.environ, "PATH": f"{uv.parent}{os.pathsep}{os.environ['PATH']}"}
+    both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [each.wait(60) for each in both] == [0, 0]
+    assert (tmp_path / "calls").read_text().split() == ["venv", "pip", "pip"]
+    (tmp_path / "pyproject.toml").write_text("changed")
+    os.utime(tmp_path / "environment" / ".ready-1", (0, 0))
+    assert subprocess.run(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, timeout=60, check=False).returncode == 0
+    assert (tmp_path / "calls").read_text().split() == ["venv", "pip", "pip"] * 2
