@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sluice
-from sluice.delta import configure_spark_with_delta_pip
+from sluice.delta.pip_utils import configure_spark_with_delta_pip
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

@@ -45,6 +45,20 @@ def place(in_memory: Place) -> Place:
     return in_memory
 
 
+def test_a_file_that_cannot_be_deleted_keeps_no_other_file_of_a_dropped_table(place: Place) -> None:
+    place.create()
+    table, disk = place.open(), disk_of(place)
+    for number in range(40):
+        table.append(flights(("SFO", number, 2)))
+    kept = min(key for key in disk.objects if key.endswith(".parquet"))
+    disk.fail_before("delete", kept)
+    with pytest.raises(sluice.errors.StorageUnavailable):
+        table.drop()
+    assert [key for key in disk.objects if key.endswith(".parquet")] == [kept]
+    table.drop()
+    assert not disk.objects
+
+
 TROUBLE = {
     "lost": lambda disk, verb, n: disk.fail_before(verb, skip=n),
     "after its effect": lambda disk, verb, n: disk.fail_after(verb, skip=n),
